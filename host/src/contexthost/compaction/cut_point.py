@@ -45,10 +45,12 @@ def find_cut_point(
     *,
     context_messages: ContextMessages,
 ) -> CutPoint:
-    """The cut that keeps at least ``keep_tokens`` of the entries from ``start`` up to, not including, ``end``.
+    """The cut that keeps about ``keep_tokens`` of the entries from ``start`` up to, not including, ``end``.
 
-    Sizes are Pi's estimates of the entries' own messages, context edits left out of account. The entry that reaches
-    the budget is kept. If the budget is never reached, the cut is at the first place where one is possible.
+    Sizes are Pi's estimates of the entries' own messages, context edits left out of account. Counted from the end, the
+    entry that reaches the budget is kept, so at least ``keep_tokens`` are; but if that entry is a tool result, the cut
+    is at the next possible place after it (for the last results: at their call), which may keep less. If the budget is
+    never reached, the cut is at the first possible place, and at ``start`` if there is none.
     """
     window = _Window(start, end, lambda i: entries[i].type == "compaction", lambda i: context_messages(entries[i]))
     found = window.budget_cut(keep_tokens)

@@ -18,8 +18,8 @@ __all__ = ["CompactionSettings", "Preparation", "prepare_compaction", "should_co
 class CompactionSettings:
     """When compaction starts and how much it keeps, in tokens; the defaults are Pi's.
 
-    ``reserve_tokens`` is the room below the context window at which compaction starts, ``keep_recent_tokens`` the least
-    that is kept as it is. Raises ValueError for a token value that is not a non-negative integer.
+    ``reserve_tokens`` is the room below the context window at which compaction starts, ``keep_recent_tokens`` what is
+    to be kept as it is (see ``find_cut_point``). Raises ValueError for one that is not a non-negative integer.
     """
 
     enabled: bool = True
