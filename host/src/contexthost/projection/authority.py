@@ -9,6 +9,7 @@ from typing import Any, Final
 from contexthost.messages import current_system_message, iso_to_ms
 from contexthost.projection.drafts import CompactionDraft, ContextEditDraft, CustomDraft, CustomMessageDraft, Draft
 from contexthost.projection.fold import Fold
+from contexthost.projection.overlay import Overlay
 from contexthost.projection.snapshot import Snapshot
 from contexthost.projection.validate import check_draft, check_pairs
 from contexthost.session import Entry, Session
@@ -40,7 +41,9 @@ class ProjectionAuthority:
         if window <= 0:
             raise ValueError(f"a context window has more than {window} tokens")
         self.session = session
-        self._fold = Fold(session, counter if counter is not None else default_counter(), window)
+        self._counter = counter if counter is not None else default_counter()
+        self._window = window
+        self._fold = Fold(session, self._counter, window)
         self._snapshot: Snapshot | None = None
         self._seen = (-1, -1)
         self._revision = 0
@@ -135,18 +138,25 @@ class ProjectionAuthority:
         return self.snapshot()
 
     def _plan(self, drafts: Sequence[Draft]) -> tuple[Snapshot, list[dict[str, Any]]]:
-        before = snapshot = self.snapshot()
+        before = self.snapshot()
+        if not drafts:
+            return before, []
+        overlay = Overlay(self.session)
+        fold = Fold(overlay, self._counter, self._window)
+        snapshot = replace(before, revision=before.revision + 1, _session=overlay)
         payloads: list[dict[str, Any]] = []
         made: list[str] = []
         for draft in drafts:
-            check_draft(draft, snapshot, self.session)
+            check_draft(draft, snapshot, overlay)
             payload = self._payload(draft, snapshot, self.session.new_id(made))
             made.append(payload["id"])
+            entry = Entry.drafted(payload, parent=snapshot._leaf, position=len(self.session.entries) + len(payloads))
             payloads.append(payload)
-            entry = Entry.drafted(payload, parent=snapshot._leaf, position=len(self.session.entries) + len(payloads) - 1)
-            snapshot = self._fold.push(snapshot, entry)
+            overlay.add(entry)
+            snapshot = fold.push(snapshot, entry)
+        self._fold.visits += fold.visits
         check_pairs(before, snapshot, drafts)
-        return replace(snapshot, revision=before.revision + 1) if drafts else before, payloads
+        return snapshot, payloads
 
     def _payload(self, draft: Draft, snapshot: Snapshot, entry_id: str) -> dict[str, Any]:
         """The entry that a draft becomes, in the shape of the file; absent keys stay absent, as Pi writes them."""
@@ -157,7 +167,7 @@ class ProjectionAuthority:
                 "type": "context_edit",
                 **base,
                 "targetId": draft.target_id,
-                "replacement": self._replacement(draft),
+                "replacement": self._replacement(draft, snapshot),
             }
         if isinstance(draft, CustomDraft):
             return {"type": "custom", **base, "customType": draft.custom_type, "data": draft.data}
@@ -173,11 +183,11 @@ class ProjectionAuthority:
             }
         return self._compaction_payload(draft, snapshot, base)
 
-    def _replacement(self, draft: ContextEditDraft) -> dict[str, Any] | None:
+    def _replacement(self, draft: ContextEditDraft, snapshot: Snapshot) -> dict[str, Any] | None:
         if draft.replacement is None:
             return None
         replacement = dict(draft.replacement)
-        target = self.session.require(draft.target_id)
+        target = snapshot._session.require(draft.target_id)
         if isinstance(replacement["content"], str) and target.role in ("assistant", "toolResult"):
             # These roles have no plain text content: Pi stores a text block, for "" as well.
             return {"content": [{"type": "text", "text": replacement["content"]}]}

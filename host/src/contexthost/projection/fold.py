@@ -10,9 +10,10 @@ from typing import Any
 import msgspec
 
 from contexthost.projection.entries import ProjectedEntry
+from contexthost.projection.overlay import EntrySource
 from contexthost.projection.snapshot import Baseline, Snapshot
 from contexthost.projection.vector import Vector
-from contexthost.session import Entry, Session
+from contexthost.session import Entry
 from contexthost.tokens import TokenCounter
 from contexthost.tokens.pi import assistant_usage, calculate_context_tokens
 
@@ -22,7 +23,7 @@ __all__ = ["Fold"]
 class Fold:
     """Builds snapshots of one session; `visits` counts the entries looked at, to prove what a step costs."""
 
-    def __init__(self, session: Session, counter: TokenCounter, window: int) -> None:
+    def __init__(self, session: EntrySource, counter: TokenCounter, window: int) -> None:
         self._session = session
         self._counter = counter
         self._window = window

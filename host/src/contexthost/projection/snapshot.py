@@ -10,9 +10,10 @@ from typing import Any
 
 from contexthost.messages import Message
 from contexthost.projection.entries import ProjectedEntry
+from contexthost.projection.overlay import EntrySource
 from contexthost.projection.provider import Mend, mend
 from contexthost.projection.vector import Vector
-from contexthost.session import Entry, Session
+from contexthost.session import Entry
 from contexthost.tokens import EffectiveUsage, TokenCounter, effective_usage
 
 __all__ = ["MaskLedger", "Snapshot"]
@@ -71,7 +72,7 @@ class Snapshot:
     thinking_level: Any
     checkpoint: Entry | None
     window: int
-    _session: Session = field(repr=False)
+    _session: EntrySource = field(repr=False)
     _counter: TokenCounter = field(repr=False)
     _leaf: Entry | None = field(repr=False)
     _kept: MappingProxyType[str, int] = field(repr=False, default=_NOTHING)  # places of what the compaction keeps

@@ -8,15 +8,15 @@ from typing import Any, Final
 from contexthost.errors import InvalidDraft
 from contexthost.messages import Message
 from contexthost.projection.drafts import CompactionDraft, ContextEditDraft, CustomDraft, CustomMessageDraft, Draft
+from contexthost.projection.overlay import EntrySource
 from contexthost.projection.snapshot import Snapshot
-from contexthost.session import Session
 
 __all__ = ["check_draft", "check_pairs"]
 
 _EDITABLE_ROLES: Final = frozenset({"user", "assistant", "toolResult"})
 
 
-def check_draft(draft: Draft, snapshot: Snapshot, session: Session) -> None:
+def check_draft(draft: Draft, snapshot: Snapshot, session: EntrySource) -> None:
     """Checks one draft against the state that the drafts before it leave.
 
     Raises:
@@ -37,7 +37,7 @@ def check_draft(draft: Draft, snapshot: Snapshot, session: Session) -> None:
         raise InvalidDraft(f"{draft!r} is not a draft")
 
 
-def _check_edit(draft: ContextEditDraft, snapshot: Snapshot, session: Session) -> None:
+def _check_edit(draft: ContextEditDraft, snapshot: Snapshot, session: EntrySource) -> None:
     if draft.replacement is not None:
         if not isinstance(draft.replacement, dict):
             raise InvalidDraft("a context edit's replacement is None or a dict with text or block content")
@@ -65,7 +65,7 @@ def _check_content(content: Any, what: str) -> None:
             raise InvalidDraft(f"{what}: a text block without text")
 
 
-def _check_compaction(draft: CompactionDraft, snapshot: Snapshot, session: Session) -> None:
+def _check_compaction(draft: CompactionDraft, snapshot: Snapshot, session: EntrySource) -> None:
     if not draft.summary.strip():
         raise InvalidDraft("a compaction with an empty summary would lose the history it stands for")
     if draft.tokens_before is not None and draft.tokens_before < 0:
