@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from contexthost.messages import current_system_message, iso_to_ms
+from contexthost.messages import current_system_message, timestamp_ms
 from contexthost.projection.drafts import CompactionDraft, ContextEditDraft, CustomDraft, CustomMessageDraft, Draft
 from contexthost.projection.fold import Fold
 from contexthost.projection.overlay import Overlay
@@ -201,7 +201,7 @@ class ProjectionAuthority:
         system = current_system_message(snapshot.messages)
         if system is not None:
             # From here on the checkpoint is the prompt and tool state: older system messages never replay.
-            optional["systemMessage"] = {**system, "timestamp": iso_to_ms(base["timestamp"])}
+            optional["systemMessage"] = {**system, "timestamp": timestamp_ms(base["timestamp"])}
         return {
             "type": "compaction",
             **base,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from contexthost.messages import Message, iso_to_ms
+from contexthost.messages import Message, timestamp_ms
 from contexthost.session import Entry
 from contexthost.tokens import TokenCounter, message_tokens
 
@@ -37,14 +37,14 @@ def context_messages(entry: Entry) -> tuple[Message, ...]:
             "content": [] if content is None else content,
             "display": data.get("display"),
             "details": data.get("details"),
-            "timestamp": iso_to_ms(entry.timestamp),
+            "timestamp": timestamp_ms(entry.timestamp),
         }
         return ({key: value for key, value in message.items() if key in data or key not in ("display", "details")},)
     if entry.type == "branch_summary":
         summary = entry.data.get("summary")
         if not summary:
             return ()
-        stamp = iso_to_ms(entry.timestamp)
+        stamp = timestamp_ms(entry.timestamp)
         return ({"role": "branchSummary", "summary": summary, "fromId": entry.data.get("fromId"), "timestamp": stamp},)
     if entry.type == "compaction":
         data = entry.data
@@ -52,7 +52,7 @@ def context_messages(entry: Entry) -> tuple[Message, ...]:
             "role": "compactionSummary",
             "summary": data.get("summary"),
             "tokensBefore": data.get("tokensBefore"),
-            "timestamp": iso_to_ms(entry.timestamp),
+            "timestamp": timestamp_ms(entry.timestamp),
         }
         system = data.get("systemMessage")
         return (system, summary_message) if isinstance(system, dict) else (summary_message,)

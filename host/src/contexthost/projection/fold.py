@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from types import MappingProxyType
 from typing import Any
 
 import msgspec
@@ -62,7 +61,8 @@ class Fold:
             context, kept, tail = list(branch), 0, branch[0].depth
         else:
             kept_entries = self._kept_entries(branch[:head], branch[head])
-            context, kept, tail = [branch[head], *kept_entries, *branch[head + 1 :]], len(kept_entries), branch[head].depth + 1
+            context = [branch[head], *kept_entries, *branch[head + 1 :]]
+            kept, tail = len(kept_entries), branch[head].depth + 1
             blank = self._headed(blank, branch[head], kept_entries)
         items = [self._item(entry, at) for at, entry in enumerate(context)]
         snapshot = replace(
@@ -91,7 +91,7 @@ class Fold:
             if position is not None:
                 entries = entries.set(position, entries[position].edited(entry))
             elif isinstance(target, str):
-                changes["_pending"] = MappingProxyType({**pending, target: entry})
+                changes["_pending"] = {**pending, target: entry}
         elif kind == "message":
             probe = entry.probe
             if probe is not None and probe.role == "assistant":
@@ -109,7 +109,7 @@ class Fold:
         return replace(snapshot, entries=entries, leaf_id=entry.id, _leaf=entry, **changes)
 
     def pop(self, snapshot: Snapshot, to: Entry) -> Snapshot | None:
-        """The snapshot at ``to``, an entry above the leaf; None where only hydration can tell (a compaction between)."""
+        """The snapshot at ``to``, an entry above the leaf; None where only hydration can tell."""
         if snapshot._pending:
             return None
         entries = snapshot.entries
@@ -158,8 +158,8 @@ class Fold:
         return replace(self._apply_edits(made, items, context), _baseline=None)
 
     def _headed(self, snapshot: Snapshot, head: Entry, kept: Sequence[Entry]) -> Snapshot:
-        places = MappingProxyType({entry.id: at for at, entry in enumerate(kept, 1)})
-        return replace(snapshot, checkpoint=head, _kept=places, _pending=MappingProxyType({}))
+        places = {entry.id: at for at, entry in enumerate(kept, 1)}
+        return replace(snapshot, checkpoint=head, _kept=places, _pending={})
 
     def _kept_entries(self, before: Sequence[Entry] | None, compaction: Entry) -> list[Entry]:
         """What a compaction keeps, without system messages: its own system message stands for those.
@@ -192,11 +192,10 @@ class Fold:
 
     def _apply_edits(self, snapshot: Snapshot, items: list[ProjectedEntry], context: Sequence[Entry]) -> Snapshot:
         """Applies the context's edits in order; those whose target is elsewhere wait for it."""
-        places = {entry.id: at for at, entry in enumerate(context)} if any(e.type == "context_edit" for e in context) else {}
         pending: dict[str, Entry] = {}
-        for edit in context:
-            if edit.type != "context_edit":
-                continue
+        edits = [entry for entry in context if entry.type == "context_edit"]
+        places = {entry.id: at for at, entry in enumerate(context)} if edits else {}
+        for edit in edits:
             target = edit.data.get("targetId")
             if not isinstance(target, str):
                 continue
@@ -205,7 +204,7 @@ class Fold:
                 pending[target] = edit
             else:
                 items[place] = items[place].edited(edit)
-        return replace(snapshot, entries=Vector(items), _pending=MappingProxyType(pending))
+        return replace(snapshot, entries=Vector(items), _pending=pending)
 
     def _item(self, entry: Entry, at: int) -> ProjectedEntry:
         return ProjectedEntry(entry, self._counter, shown=entry.type != "compaction" or at == 0)

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import Any
 
 from contexthost.messages import Message
@@ -17,8 +16,6 @@ from contexthost.session import Entry
 from contexthost.tokens import EffectiveUsage, TokenCounter, effective_usage
 
 __all__ = ["MaskLedger", "Snapshot"]
-
-_NOTHING: MappingProxyType[str, Any] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,10 +72,10 @@ class Snapshot:
     _session: EntrySource = field(repr=False)
     _counter: TokenCounter = field(repr=False)
     _leaf: Entry | None = field(repr=False)
-    _kept: MappingProxyType[str, int] = field(repr=False, default=_NOTHING)  # places of what the compaction keeps
+    _kept: Mapping[str, int] = field(repr=False, default_factory=dict)  # places of what the compaction keeps
     _tail_depth: int = field(repr=False, default=0)  # the depth of the first entry behind head and kept entries
     _tail_start: int = field(repr=False, default=0)  # and its place
-    _pending: MappingProxyType[str, Entry] = field(repr=False, default=_NOTHING)  # edits whose target is not there
+    _pending: Mapping[str, Entry] = field(repr=False, default_factory=dict)  # edits whose target is not there
     _baseline: Baseline | None = field(repr=False, default=None)
     _thinking_seen: bool = field(repr=False, default=False)
 
@@ -145,7 +142,7 @@ class Snapshot:
 
     @property
     def branch(self) -> list[Entry]:
-        """All entries from the root to the leaf, those that compactions left behind included; walks the whole branch."""
+        """All entries from the root to the leaf, those behind compactions included; walks the whole branch."""
         return self._session.branch(self.leaf_id) if self.leaf_id is not None else []
 
 

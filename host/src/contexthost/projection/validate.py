@@ -94,7 +94,7 @@ def check_pairs(before: Snapshot, after: Snapshot, drafts: Sequence[Draft]) -> N
     if broken:
         what, call_id = min(broken)
         raise InvalidDraft(
-            f"these drafts would leave {what} {call_id}: providers refuse such a request; edit call and results together"
+            f"these drafts would leave {what} {call_id}: providers refuse that; edit call and results together"
         )
 
 
@@ -114,7 +114,7 @@ def _may_break(draft: Draft, before: Snapshot) -> bool:
 
 
 def _broken_pairs(messages: Sequence[Message]) -> Iterator[tuple[str, str]]:
-    """Calls without a result and results without a call before them. Failed attempts are never sent, so do not count."""
+    """Calls without a result and results without a call before them. Failed attempts are never sent."""
     open_calls: set[str] = set()
     known: set[str] = set()
     for message in messages:

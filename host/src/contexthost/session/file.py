@@ -156,7 +156,7 @@ class SessionFile:
                 os.fchmod(out.fileno(), status.st_mode & 0o7777)
                 os.fsync(out.fileno())
             self._keep_original(backup)
-            os.replace(temporary, self.path)
+            Path(temporary).replace(self.path)
             temporary = None
             _sync_directory(self.path.parent)
         except OSError as error:
@@ -167,7 +167,7 @@ class SessionFile:
         finally:
             if temporary is not None:
                 with contextlib.suppress(OSError):
-                    os.unlink(temporary)
+                    Path(temporary).unlink()
 
     def _keep_original(self, backup: Path) -> None:
         """Gives the original's bytes a second name; one left by an interrupted migration is the same file or bytes."""

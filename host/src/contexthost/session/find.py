@@ -34,11 +34,14 @@ class SessionInfo:
     modified: float
 
 
+def _sessions_dir() -> Path:
+    return paths.pi_agent_dir() / "sessions"
+
+
 def list_sessions() -> Iterator[SessionInfo]:
     """The sessions that Pi has on this machine, the most recently changed first; other files are passed over."""
     found: list[tuple[float, int, Path]] = []
-    root = paths.pi_sessions_dir()
-    for path in root.glob("*/*.jsonl"):
+    for path in _sessions_dir().glob("*/*.jsonl"):
         try:
             status = path.stat()
         except OSError:  # deleted while we looked
@@ -66,8 +69,7 @@ def _read_header(path: Path) -> dict[str, str] | None:
             continue
         if not isinstance(value, dict) or value.get("type") != "session" or not isinstance(value.get("id"), str):
             return None
-        text = {key: value[key] if isinstance(value.get(key), str) else "" for key in ("id", "cwd", "timestamp")}
-        return text
+        return {key: value[key] if isinstance(value.get(key), str) else "" for key in ("id", "cwd", "timestamp")}
     return None
 
 
@@ -83,9 +85,9 @@ def find_session(reference: str) -> Path:
     path = Path(reference).expanduser()
     if path.exists() or "/" in reference or reference.endswith(".jsonl"):
         if not path.exists():
-            raise SessionNotFound(f"{reference}: no such file; `contexthost sessions` lists what Pi has on this machine")
+            raise SessionNotFound(f"{reference}: no such file; `contexthost sessions` lists what Pi has here")
         return path
-    hint = f"in {paths.pi_sessions_dir()}; give a path, or see `contexthost sessions`"
+    hint = f"in {_sessions_dir()}; give a path, or see `contexthost sessions`"
     if reference == "latest":
         newest = next(list_sessions(), None)
         if newest is None:

@@ -106,7 +106,7 @@ class EntryReader:
             self._report("malformed-line", None, f"not JSON, skipped ({error}); Pi skips it too")
             return None
         if envelope is None:
-            self._report("not-an-object", None, "a value that is not an object, skipped; Pi 1.6.0 loses its place over it")
+            self._report("not-an-object", None, "not an object, skipped; Pi 1.6.0 loses its place over it")
             return None
         if self.header is None:
             self.header = _parse_header(raw, self.name, self.line_count)

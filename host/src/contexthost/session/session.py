@@ -68,8 +68,8 @@ class Session:
             entries: whole entries in file order, in the shape of the file.
         """
         reader = EntryReader("<memory>")
-        made = {"type": "session", "version": CURRENT_VERSION, "id": str(uuid.uuid4()), "timestamp": now_iso(), "cwd": ""}
-        reader.feed(encode_json({**made, **(header or {})}))
+        made = {"type": "session", "version": CURRENT_VERSION, "id": str(uuid.uuid4()), "timestamp": now_iso()}
+        reader.feed(encode_json({**made, "cwd": "", **(header or {})}))
         for entry in entries:
             reader.feed(encode_json(dict(entry)))
         return cls(None, reader, "")
@@ -287,7 +287,9 @@ class Session:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.close()
 
     def _take(self, entries: Iterable[Entry]) -> None:
