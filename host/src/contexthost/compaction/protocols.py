@@ -40,4 +40,4 @@ class ProjectionLike(Protocol):
 
 
 #: The messages that an entry has by itself, before any context edit.
-ContextMessages: TypeAlias = Callable[[EntryLike], Sequence[Message]]
+ContextMessages: TypeAlias = Callable[[Any], Sequence[Message]]
