@@ -9,7 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pytest
-from compaction_fakes import (
+from contexthost.compaction import CutPoint, find_cut_point, find_projected_cut_point
+from contexthost.tokens.pi import pi_estimate
+from hypothesis import given
+from hypothesis import strategies as st
+from support.compaction_fakes import (
     FakeEntry,
     assistant,
     call,
@@ -24,10 +28,6 @@ from compaction_fakes import (
     system,
     user,
 )
-from contexthost.compaction import CutPoint, find_cut_point, find_projected_cut_point
-from contexthost.tokens.pi import pi_estimate
-from hypothesis import given
-from hypothesis import strategies as st
 
 # 100 + 100 + 100 + 5 + 1000 + 5 + 1000 tokens: 2310 in all.
 WORKED = [

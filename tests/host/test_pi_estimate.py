@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from compaction_fakes import FakeEntry, assistant, compaction, edit, label, project, result, system, user
 from contexthost.messages import Message
 from contexthost.tokens.pi import (
     ContextEstimate,
@@ -21,6 +20,7 @@ from contexthost.tokens.pi import (
 )
 from hypothesis import given
 from hypothesis import strategies as st
+from support.compaction_fakes import FakeEntry, assistant, compaction, edit, label, project, result, system, user
 
 
 @pytest.mark.parametrize(

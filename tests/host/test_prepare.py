@@ -9,7 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pytest
-from compaction_fakes import (
+from contexthost.compaction import CompactionSettings, FileOps, Preparation, prepare_compaction, should_compact
+from contexthost.messages import Message
+from hypothesis import given
+from hypothesis import strategies as st
+from support.compaction_fakes import (
     FakeEntry,
     FakeProjection,
     assistant,
@@ -23,10 +27,6 @@ from compaction_fakes import (
     system,
     user,
 )
-from contexthost.compaction import CompactionSettings, FileOps, Preparation, prepare_compaction, should_compact
-from contexthost.messages import Message
-from hypothesis import given
-from hypothesis import strategies as st
 
 
 def prepare(branch: Sequence[FakeEntry], keep: int, projection: FakeProjection | None = None) -> Preparation | None:

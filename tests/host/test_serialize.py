@@ -8,7 +8,6 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from compaction_fakes import compaction
 from contexthost.compaction import (
     FileLists,
     FileOps,
@@ -21,6 +20,7 @@ from contexthost.compaction import (
 from contexthost.messages import Message, utf16_len
 from hypothesis import given
 from hypothesis import strategies as st
+from support.compaction_fakes import compaction
 
 
 def test_a_conversation_is_serialised_as_in_pi() -> None:
