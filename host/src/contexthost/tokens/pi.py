@@ -1,0 +1,220 @@
+"""Pi's own token figures: a quarter of the characters, and the usage that providers report.
+
+These are for parity with Pi (where it would cut, what it calls ``tokensBefore``); contexthost's own counts are made by
+a tokeniser. Where a value has a type that would crash Pi or turn its sum into NaN, that value counts 0 here.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+
+from contexthost.messages import Message, current_system_message, js_json, js_truthy, utf16_len
+
+__all__ = [
+    "BranchEntry",
+    "ContextEstimate",
+    "ProjectedMessages",
+    "assistant_usage",
+    "calculate_context_tokens",
+    "estimate_context_tokens",
+    "estimate_projected_context_tokens",
+    "pi_estimate",
+]
+
+#: Characters that Pi counts for an image, whatever its size: 1,200 tokens.
+_IMAGE_CHARS: Final = 4800
+#: No token count is this large; what is counts as no number.
+_BEYOND_COUNTING: Final = 2**53
+_USAGE_PARTS: Final = ("input", "output", "cacheRead", "cacheWrite")
+
+
+class BranchEntry(Protocol):
+    """What the estimate needs of a session entry."""
+
+    @property
+    def id(self) -> str: ...
+    @property
+    def type(self) -> str: ...
+
+
+class ProjectedMessages(Protocol):
+    """What the estimate needs of a projected entry."""
+
+    @property
+    def source(self) -> BranchEntry: ...
+    @property
+    def messages(self) -> Sequence[Message]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class ContextEstimate:
+    """Tokens in the context: what a provider reported, plus an estimate of the messages that came after it.
+
+    ``last_usage_index`` is the index of the message whose usage was taken; None when everything is estimated.
+    """
+
+    tokens: int
+    usage_tokens: int
+    trailing_tokens: int
+    last_usage_index: int | None
+
+
+def pi_estimate(message: Message) -> int:
+    """Pi's ``estimateTokens``: a quarter of the message's UTF-16 units, rounded up; 0 for unknown roles."""
+    return -(-_chars(message) // 4)
+
+
+def calculate_context_tokens(usage: object) -> int:
+    """The context size that a provider's usage stands for.
+
+    ``totalTokens`` unless it is missing or zero, else the sum of input, output, cache reads and cache writes. 0 when
+    that is not a number (a part is missing, a total is a string); a fraction is rounded up.
+    """
+    if not isinstance(usage, Mapping):
+        return 0
+    total = usage.get("totalTokens")
+    if js_truthy(total):
+        return _whole(total)
+    if not all(part in usage for part in _USAGE_PARTS):
+        return 0
+    parts = [0 if usage[part] is None else usage[part] for part in _USAGE_PARTS]
+    return _whole(sum(parts)) if all(_is_number(part) for part in parts) else 0
+
+
+def assistant_usage(message: Message) -> Mapping[str, Any] | None:
+    """The usage of an assistant message that ended neither aborted nor in error and counted any tokens; else None."""
+    if not isinstance(message, dict) or message.get("role") != "assistant":
+        return None
+    if message.get("stopReason") in ("aborted", "error"):
+        return None
+    usage = message.get("usage")
+    return usage if isinstance(usage, Mapping) and calculate_context_tokens(usage) > 0 else None
+
+
+def estimate_context_tokens(messages: Sequence[Message]) -> ContextEstimate:
+    """The last valid usage plus the estimate of what follows it; all estimated where there is none."""
+    for index in range(len(messages) - 1, -1, -1):
+        usage = assistant_usage(messages[index])
+        if usage is not None:
+            reported = calculate_context_tokens(usage)
+            trailing = sum(pi_estimate(messages[after]) for after in range(index + 1, len(messages)))
+            return ContextEstimate(reported + trailing, reported, trailing, index)
+    return _estimated(sum(map(pi_estimate, messages)))
+
+
+def estimate_projected_context_tokens(
+    entries: Iterable[ProjectedMessages],
+    branch: Sequence[BranchEntry],
+    messages: Sequence[Message] | None = None,
+) -> ContextEstimate:
+    """The estimate for a projection, which trusts no usage from before a later context edit or compaction.
+
+    ``entries`` are the projected entries, ``branch`` all entries from the root to the leaf, ``messages`` the messages
+    of ``entries`` in one sequence (made from them if not given). Positions on the branch decide, never clocks. Without
+    a trusted usage all messages are estimated, the system messages as the one that is now in force.
+    """
+    if messages is None:
+        entries = list(entries)
+        messages = [message for entry in entries for message in entry.messages]
+    estimate = estimate_context_tokens(messages)
+    if estimate.last_usage_index is not None:
+        source_id = _source_id(entries, estimate.last_usage_index)
+        # Pi compares two indices. Seen from the leaf: whichever comes first, the usage or what invalidates it, decides;
+        # an usage that is not on the branch is not trusted even when nothing invalidates it.
+        for entry in reversed(branch):
+            if entry.type in ("context_edit", "compaction"):
+                break
+            if entry.id == source_id:
+                return estimate
+    system = current_system_message(messages)
+    tokens = pi_estimate(system) if system is not None else 0
+    return _estimated(tokens + sum(pi_estimate(message) for message in messages if not _is_system(message)))
+
+
+def _estimated(tokens: int) -> ContextEstimate:
+    return ContextEstimate(tokens, 0, tokens, None)
+
+
+def _source_id(entries: Iterable[ProjectedMessages], message_index: int) -> str | None:
+    passed = 0
+    for entry in entries:
+        passed += len(entry.messages)
+        if message_index < passed:
+            return entry.source.id or None
+    return None
+
+
+def _chars(message: Message) -> int:
+    if not isinstance(message, dict):
+        return 0
+    match message.get("role"):
+        case "user" | "custom" | "toolResult":
+            return _text_and_image_chars(message.get("content"))
+        case "assistant":
+            content = message.get("content")
+            return sum(map(_assistant_block_chars, content)) if isinstance(content, list) else 0
+        case "system":
+            return _system_chars(message)
+        case "bashExecution":
+            return _length(message.get("command")) + _length(message.get("output"))
+        case "branchSummary" | "compactionSummary":
+            return _length(message.get("summary"))
+    return 0
+
+
+def _text_and_image_chars(content: object) -> int:
+    if isinstance(content, str):
+        return utf16_len(content)
+    chars = 0
+    for block in content if isinstance(content, list) else ():
+        if isinstance(block, dict):
+            if block.get("type") == "text":
+                chars += _length(block.get("text"))
+            elif block.get("type") == "image":
+                chars += _IMAGE_CHARS
+    return chars
+
+
+def _assistant_block_chars(block: object) -> int:
+    if not isinstance(block, dict):
+        return 0
+    match block.get("type"):
+        case "text":
+            return _length(block.get("text"))
+        case "thinking":
+            return _length(block.get("thinking"))
+        case "toolCall":
+            arguments = utf16_len(js_json(block["arguments"])) if "arguments" in block else 0
+            return _length(block.get("name")) + arguments
+    return 0
+
+
+def _system_chars(message: Message) -> int:
+    chars = _text_and_image_chars(message.get("content"))
+    sections = message.get("sections")
+    if isinstance(sections, dict):
+        chars += sum(map(_length, sections.values()))
+    tools = message.get("toolsAdded")
+    if js_truthy(tools):
+        chars += utf16_len(js_json(tools))
+    return chars
+
+
+def _length(value: object) -> int:
+    return utf16_len(value) if isinstance(value, str) else 0
+
+
+def _is_number(value: object) -> bool:
+    # Bounded, since JSON can hold 1e400 (infinity) and integers that no float can.
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < _BEYOND_COUNTING
+
+
+def _whole(value: Any) -> int:
+    return math.ceil(value) if _is_number(value) else 0
+
+
+def _is_system(message: Message) -> bool:
+    return isinstance(message, dict) and message.get("role") == "system"
