@@ -340,10 +340,11 @@ def test_a_rule_over_a_group_gives_only_that_group_its_defaults() -> None:
 # Secrets
 
 
-@pytest.mark.parametrize(
-    "key",
-    ["apiKey", "API_KEY", "x-api-key", "openaiApiKey", "TYPESAFE_API_KEY", "token", "authToken", "Authorization", "password", "clientSecret", "private_key", "cookie", "key", "jwt"],
-)
+SECRET_KEYS = ["apiKey", "API_KEY", "x-api-key", "openaiApiKey", "TYPESAFE_API_KEY", "token", "authToken", "jwt", "key"]
+SECRET_KEYS += ["Authorization", "password", "clientSecret", "private_key", "cookie"]
+
+
+@pytest.mark.parametrize("key", SECRET_KEYS)
 def test_a_secret_in_a_file_is_ignored_and_never_shown(key: str) -> None:
     write(json.dumps({"enabled": False, "mask": {key: "sk-live-1"}, "extra": [{"deep": {key: "sk-live-1"}}]}))
     loaded = load()
