@@ -1,0 +1,83 @@
+"""Running what plugins bring: any exception caught, awaited within a deadline, never left behind."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+GRACE_SECONDS = 1.0
+"""How long an implementation may take to end after it was cancelled; then it is abandoned."""
+
+
+class PastDeadline(Exception):
+    """The implementation outlived its deadline and was cancelled."""
+
+
+class EndedItself(Exception):
+    """The implementation was cancelled, but not by us: something that it awaited had been."""
+
+
+class Caught:
+    """Catches whatever exception a plugin's code raises in its block, and keeps it as ``error``.
+
+    The one place where any Exception is taken: a plugin is foreign code, and its failure must stay its own.
+    CancelledError, KeyboardInterrupt and SystemExit are not Exceptions and go on.
+    """
+
+    error: Exception | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> bool:
+        self.error = error if isinstance(error, Exception) else None
+        return self.error is not None
+
+
+@dataclass(frozen=True, slots=True)
+class Implementation:
+    """One plugin's function for one hook."""
+
+    plugin: str
+    hook: str
+    function: Callable[..., Any]
+    arguments: Sequence[str]
+
+
+async def call(implementation: Implementation, arguments: dict[str, Any], deadline: float) -> Any:
+    """Call an implementation with those of the arguments that it asked for; gives what it returns.
+
+    What it raises comes out, besides PastDeadline and EndedItself. A cancellation of the caller cancels the
+    implementation and comes out too. A ``def`` cannot be interrupted: its deadline is not looked at here.
+    """
+    result = implementation.function(*(arguments[name] for name in implementation.arguments))
+    if not inspect.isawaitable(result):
+        return result
+    # A task of its own, because a deadline around an await only works on code that lets itself be cancelled.
+    task = asyncio.ensure_future(result)
+    try:
+        done, _ = await asyncio.wait({task}, timeout=deadline)
+    except asyncio.CancelledError:
+        await _end(task)
+        raise
+    if not done:
+        await _end(task)
+        raise PastDeadline(f"no answer within {deadline:g} s")
+    if task.cancelled():
+        raise EndedItself("something that it waited for was cancelled")
+    return task.result()
+
+
+async def _end(task: asyncio.Future[Any]) -> None:
+    task.cancel()
+    task.add_done_callback(_take_outcome)
+    await asyncio.wait({task}, timeout=GRACE_SECONDS)
+
+
+def _take_outcome(task: asyncio.Future[Any]) -> None:
+    """Look at the outcome, which nobody wants any more: asyncio complains about exceptions never looked at."""
+    if not task.cancelled():
+        task.exception()
