@@ -12,6 +12,11 @@ from typing import Annotated, Any, Literal
 from unittest import mock
 
 import pytest
+from hypothesis import HealthCheck, given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+from pydantic import Field, model_validator
+
 from contexthost import (
     HostSettings,
     Loaded,
@@ -27,10 +32,6 @@ from contexthost import (
 )
 from contexthost.config import default_file, init_file, schema
 from contexthost.credentials import credential_variable, resolve_credential
-from hypothesis import HealthCheck, given
-from hypothesis import settings as hypothesis_settings
-from hypothesis import strategies as st
-from pydantic import Field, model_validator
 
 
 class Mask(SettingsGroup):

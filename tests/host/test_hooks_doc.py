@@ -14,6 +14,7 @@ from unittest.mock import MagicMock
 
 import pluggy
 import pytest
+
 from contexthost import events as ev
 from contexthost import hookspecs
 from contexthost.context import AbortSignal, ModelInfo

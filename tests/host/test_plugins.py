@@ -14,6 +14,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from contexthost import (
     AgentBeforeSettleEvent,
     BeforeProviderHeadersEvent,
@@ -34,8 +37,6 @@ from contexthost import (
     hookimpl,
     hookspec,
 )
-from hypothesis import given
-from hypothesis import strategies as st
 
 START = SessionStartEvent(reason="startup")
 SWITCH = SessionBeforeSwitchEvent(reason="new")

@@ -9,8 +9,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-import contexthost
 import pytest
+
+import contexthost
 from contexthost import SessionView
 from contexthost.session import Session
 
