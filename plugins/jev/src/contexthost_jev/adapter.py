@@ -25,6 +25,7 @@ __all__ = [
     "Declined",
     "DeclinedKind",
     "SessionHistory",
+    "camel",
     "compact_session",
     "model_tools",
     "session_history",
@@ -281,7 +282,7 @@ def _details(scored: Scored, options: JevOptions, before: int, after: int) -> di
         "format": DETAILS_FORMAT,
         "version": importlib.metadata.version("contexthost-jev"),
         "model": scored.model,
-        "options": {_camel(name): value for name, value in asdict(options).items() if name != "frozen_messages"},
+        "options": {camel(name): value for name, value in asdict(options).items() if name != "frozen_messages"},
         "decisions": [
             {
                 "id": decision.call.id,
@@ -310,6 +311,7 @@ def _details(scored: Scored, options: JevOptions, before: int, after: int) -> di
     }
 
 
-def _camel(name: str) -> str:
+def camel(name: str) -> str:
+    """A field's name as a JSON key."""
     first, *rest = name.split("_")
     return first + "".join(word.capitalize() for word in rest)
