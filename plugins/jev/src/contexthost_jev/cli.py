@@ -85,12 +85,12 @@ def _text(planned: SessionPlan) -> str:
     if planned.outcome != "planned":
         return f"Nothing would be asked: {planned.detail}."
     asked = f"{len(planned.asked)} of {planned.calls} tool calls would be asked about"
-    could_go = f"at most {planned.reclaimable_tokens:,} of them ({planned.best_reduction:.0%} of the characters) could go"
+    could_go = f"at most {planned.reclaimable_tokens:,} of them ({planned.best_reduction:.0%} of the characters)"
     lines = [
         f"{asked}, in {len(planned.requests)} requests; no request was made.",
         f"The requests take {sum(planned.requests):,} tokens; the state in each takes {planned.state_tokens:,}.",
         f"Stage of fitting: {planned.stage}.",
-        f"What the compaction replaces has {planned.replaced_tokens:,} tokens; {could_go}.",
+        f"What the compaction replaces has {planned.replaced_tokens:,} tokens; {could_go} could go.",
         "",
         f"{'characters':>10}  call",
     ]

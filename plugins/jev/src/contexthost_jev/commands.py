@@ -15,7 +15,7 @@ from contexthost_jev.errors import JevFailure
 from contexthost_jev.keys import KEY_HELP, KeySource, key_from_environment, key_source
 from contexthost_jev.settings import PACKAGE, JevSettings, load, problems
 
-__all__ = ["Change", "Status", "guide", "last_details", "parse_setup", "ready_text", "saved_text", "status", "write"]
+__all__ = ["Change", "Status", "guide", "last_details", "parse_setup", "ready_text", "status", "write"]
 
 HIDDEN: Final = "(hidden: it holds the key)"
 
@@ -138,13 +138,10 @@ def parse_setup(argument: str) -> Change:
 
 def write(change: Change) -> str:
     """Write it (atomic; keys that the file holds otherwise stay) and say so. Raises SettingsError."""
-    return saved_text(str(update_file(PACKAGE, change.values)), change)
-
-
-def saved_text(file: str, change: Change) -> str:
-    """What was written."""
+    file = update_file(PACKAGE, change.values)
     note = "; what looked like a secret was left out" if change.stripped else ""
-    return f"{len(change.values)} settings were written to {file}{note}."
+    count = "1 setting was" if len(change.values) == 1 else f"{len(change.values)} settings were"
+    return f"{count} written to {file}{note}."
 
 
 def _key_detector() -> Callable[[Any], bool]:

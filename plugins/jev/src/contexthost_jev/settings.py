@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Annotated, Any, Final
 
-from pydantic import Field, ValidationError
+from pydantic import Field, TypeAdapter, ValidationError
 
 from contexthost.config import Loaded, Ratio, Settings, TokenCount, load_settings
 from contexthost_jev.options import JevOptions
@@ -73,10 +73,15 @@ def options_of(settings: JevSettings) -> JevOptions:
 
 def problems(values: Mapping[str, Any]) -> list[str]:
     """What is wrong with values for the settings' keys, one line each, without the values; unknown keys are fine."""
-    known = {key: value for key, value in values.items() if key in JevSettings.model_fields}
-    try:
-        JevSettings.model_validate_json(json.dumps(known), strict=True)
-    except ValidationError as error:
-        found = error.errors(include_url=False, include_input=False)
-        return [f"{'.'.join(map(str, one['loc']))}: {one['msg'].removeprefix('Input ')}" for one in found]
-    return []
+    found = []
+    for key, value in values.items():
+        info = JevSettings.model_fields.get(key)
+        if info is None:
+            continue
+        adapter: TypeAdapter[Any] = TypeAdapter(Annotated[info.annotation, info])
+        try:
+            adapter.validate_json(json.dumps(value), strict=True)  # as strictly as the file is read
+        except ValidationError as error:
+            message = error.errors(include_url=False, include_input=False)[0]["msg"]
+            found.append(f"{key}: {message.removeprefix('Input ')}")
+    return found
