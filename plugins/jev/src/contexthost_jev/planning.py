@@ -119,4 +119,3 @@ def _all_texts(messages: Iterable[JevMessage]) -> Iterable[str]:
         yield message.text
         yield from (to_json(use.input) for use in message.tool_uses)
         yield from (result.text for result in message.tool_results)
-

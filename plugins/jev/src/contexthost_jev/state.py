@@ -163,7 +163,7 @@ class _Item:
         self.calls = calls
         self.pending = pending
         self.recent = recent
-        self.has_text = bool(text)  # False also for one whose text was collapsed
+        self.foldable = False  # once its text was collapsed: then the text may go altogether
         self.tenths = 0
         self.measure()
 
@@ -192,10 +192,11 @@ class _Item:
         return self.text is not before
 
     def collapse(self) -> bool:
+        self.foldable = True
         note = f"[{len(self.text)} characters]"
-        if not self.text or len(note) >= len(self.text):
-            return False
-        self.text, self.has_text = note, False
+        if len(note) >= len(self.text):
+            return False  # a text as short as its note stays until its message is folded or left out
+        self.text = note
         return True
 
     def to_lines(self) -> bool:
@@ -274,11 +275,11 @@ class _Shrinking:
                 yield
 
     def _fold(self) -> Iterator[None]:
-        """Make one entry of each run of old messages that have calls and no text but the note of its length."""
+        """Make one entry of each run of old messages with calls; what is left of their texts goes."""
         start = 0
         while start < len(self.items):
             end = start
-            while end < len(self.items) and not (self.items[end].recent or self.items[end].has_text):
+            while end < len(self.items) and self.items[end].foldable:
                 end += 1
             if end - start > 1:
                 run = self.items[start:end]
