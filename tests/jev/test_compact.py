@@ -87,8 +87,9 @@ def test_the_plan_is_what_is_asked() -> None:
 class Slow:
     """Counts requests; each takes a moment. `fails` says which one (from 1) fails, and how."""
 
-    def __init__(self, fails: Mapping[int, Exception] | None = None) -> None:
+    def __init__(self, fails: Mapping[int, Exception] | None = None, *, seconds: float = 0.01) -> None:
         self.fails = fails or {}
+        self.seconds = seconds
         self.started = self.finished = self.cancelled = self.at_once = self.most_at_once = 0
 
     async def ask(self, state: Mapping[str, Any], questions: Questions) -> Answer:
@@ -97,11 +98,11 @@ class Slow:
         self.at_once += 1
         self.most_at_once = max(self.most_at_once, self.at_once)
         try:
-            await asyncio.sleep(0.01)
+            await asyncio.sleep(self.seconds)
             if number in self.fails:
                 raise self.fails[number]
             if self.fails:
-                await asyncio.sleep(0.01)
+                await asyncio.sleep(self.seconds)
             self.finished += 1
         except asyncio.CancelledError:
             self.cancelled += 1
@@ -159,10 +160,10 @@ def test_a_missing_answer_fails_the_whole_compaction() -> None:
 
 
 def test_an_abort_ends_the_requests_at_once() -> None:
-    asker, signal = Slow(), AbortSignal()
+    asker, signal = Slow(seconds=30), AbortSignal()
 
     async def main() -> None:
-        asyncio.get_running_loop().call_later(0.005, signal.abort)
+        asyncio.get_running_loop().call_later(0.3, signal.abort)
         await compact(turns(30), asker, SMALL, signal=signal)
 
     with pytest.raises(JevAborted):
@@ -179,10 +180,10 @@ def test_nothing_is_asked_when_it_was_aborted_before() -> None:
 
 
 def test_a_cancelled_caller_takes_the_requests_with_it() -> None:
-    asker = Slow()
+    asker = Slow(seconds=30)
 
     async def main() -> None:
-        async with asyncio.timeout(0.005):
+        async with asyncio.timeout(0.3):
             await compact(turns(30), asker, SMALL, signal=AbortSignal())
 
     with pytest.raises(TimeoutError):

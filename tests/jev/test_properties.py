@@ -38,13 +38,15 @@ def histories(draw: st.DrawFn) -> list[JevMessage]:
             text = draw(TEXT.filter(bool))
             history.append(JevMessage("user", text, label=draw(st.sampled_from(["", "", "bash", "branch-summary"]))))
         if draw(st.booleans()):
-            uses, results = [], []
+            uses: list[ToolUse] = []
+            results: list[ToolResult] = []
             for _ in range(draw(st.integers(0, 3))):
                 number += 1
                 uses.append(ToolUse(f"id{number}", draw(TOOL), draw(INPUT)))
                 result = ToolResult(f"id{number}", draw(TEXT), draw(st.booleans()), draw(st.integers(0, 5)) == 0)
                 fate = draw(st.sampled_from(["now", "now", "now", "late", "never"]))
-                (results if fate == "now" else late if fate == "late" else []).append(result)
+                if fate != "never":
+                    (results if fate == "now" else late).append(result)
             message = JevMessage("assistant", draw(TEXT), tuple(uses))
             if not message.empty:
                 history.append(message)

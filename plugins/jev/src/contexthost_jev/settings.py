@@ -78,7 +78,8 @@ def problems(values: Mapping[str, Any]) -> list[str]:
         info = JevSettings.model_fields.get(key)
         if info is None:
             continue
-        adapter: TypeAdapter[Any] = TypeAdapter(Annotated[info.annotation, info])
+        annotation: Any = Annotated[info.annotation, info]
+        adapter: TypeAdapter[Any] = TypeAdapter(annotation)
         try:
             adapter.validate_json(json.dumps(value), strict=True)  # as strictly as the file is read
         except ValidationError as error:
