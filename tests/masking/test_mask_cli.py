@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
+
 from contexthost.errors import SessionNotFound
 from contexthost.projection import ProjectionAuthority
 from contexthost.session import Session

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+
 from contexthost.projection import MASK_PREFIX, is_mask
 from contexthost_masking.placeholder import overflow_id, placeholder
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from contexthost.projection import DEFAULT_WINDOW, ProjectionAuthority
 from contexthost.session import Session
 from contexthost_masking.plan import MaskPlan, plan_mask, thresholds

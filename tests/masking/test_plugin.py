@@ -8,8 +8,9 @@ import subprocess
 import sys
 from typing import Any, cast
 
-import contexthost_masking
 import pytest
+
+import contexthost_masking
 from contexthost.context import Context
 from contexthost.events import AgentBeforeSettleEvent, Boundary, SessionStartEvent
 from contexthost.plugins import PluginManager

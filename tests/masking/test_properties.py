@@ -6,13 +6,14 @@ import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
 from contexthost.messages import Message, js_json
 from contexthost.projection import ProjectionAuthority, Snapshot
 from contexthost.session import Session
 from contexthost_masking.plan import plan_mask
 from contexthost_masking.settings import MaskSettings
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from support.builder import SessionBuilder, tool_call, usage_of
 from support.masking import Characters
 from support.sessions import sessions

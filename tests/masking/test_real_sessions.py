@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import tiktoken
+
 from contexthost.projection import ProjectionAuthority
 from contexthost.session import Session
 from contexthost_masking.plan import plan_mask

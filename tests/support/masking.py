@@ -8,7 +8,6 @@ from typing import Any
 from contexthost.projection import ProjectionAuthority
 from contexthost.session import Session
 from contexthost_masking.settings import MaskSettings
-
 from support.builder import SessionBuilder, tool_call, usage_of
 
 WINDOW = 100_000

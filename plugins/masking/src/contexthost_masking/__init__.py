@@ -14,10 +14,10 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     import click
+
     from contexthost.config import SettingsSpec
     from contexthost.context import Context
     from contexthost.events import AgentBeforeSettleEvent, Boundary, SessionStartEvent
-
     from contexthost_masking.settings import MaskingSettings
 
 __all__ = ["agent_before_settle", "register_cli", "register_settings", "session_start"]
@@ -30,7 +30,6 @@ _settings: MaskingSettings | None = None  # per user, hence the same for every s
 def register_settings() -> Sequence[SettingsSpec]:
     """``masking.json``."""
     from contexthost.config import SettingsSpec
-
     from contexthost_masking.settings import PACKAGE, MaskingSettings
 
     return [SettingsSpec(PACKAGE, MaskingSettings)]
@@ -58,7 +57,6 @@ def agent_before_settle(event: AgentBeforeSettleEvent, ctx: Context) -> Boundary
         return None
 
     from contexthost.events import Boundary
-
     from contexthost_masking.plan import plan_mask
 
     plan = plan_mask(event.context, settings.mask)
@@ -74,7 +72,6 @@ def agent_before_settle(event: AgentBeforeSettleEvent, ctx: Context) -> Boundary
 def _read_settings() -> MaskingSettings:
     global _settings
     from contexthost.config import load_settings
-
     from contexthost_masking.settings import PACKAGE, MaskingSettings
 
     _settings = load_settings(MaskingSettings, PACKAGE).values

@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     from contexthost.config import SettingsWarning
     from contexthost.projection import ProjectionAuthority, Snapshot
     from contexthost.session import Session
-
     from contexthost_masking.plan import MaskPlan
     from contexthost_masking.settings import MaskSettings
 
@@ -41,7 +40,6 @@ def mask(session: str, dry_run: bool, as_json: bool, context_window: int | None)
     from contexthost.session import Session
     from contexthost.session.find import find_session
     from contexthost.tokens import default_counter
-
     from contexthost_masking.plan import plan_mask
     from contexthost_masking.settings import PACKAGE, MaskingSettings
 
@@ -125,7 +123,6 @@ def _warnings(plan: MaskPlan, found: tuple[SettingsWarning, ...]) -> list[str]:
 
 def _text(report: dict[str, Any], plan: MaskPlan) -> str:
     from contexthost.text import one_line, shorten
-
     from contexthost_masking.placeholder import shown_argument
 
     usage = plan.usage

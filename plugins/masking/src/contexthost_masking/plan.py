@@ -21,7 +21,6 @@ from contexthost.projection import ContextEditDraft, ProjectedEntry, Snapshot
 from contexthost.projection.breakdown import main_argument
 from contexthost.session import Entry
 from contexthost.tokens import EffectiveUsage
-
 from contexthost_masking.placeholder import overflow_id, placeholder
 from contexthost_masking.settings import MaskSettings
 
@@ -203,6 +202,9 @@ def _candidate(
     message = item.source.message
     if item.edit is not None or message is None or not item.messages:
         return None
+    tokens = item.tokens
+    if tokens < settings.minEntryTokens:
+        return None
     if (message.get("isError") and not settings.maskErrors) or not _is_text(message):
         return None
     call_id = message.get("toolCallId")
@@ -212,9 +214,6 @@ def _candidate(
     argument = main_argument(call.get("arguments")) if call is not None else ""
     if name in excluded or (name == "read" and (call is None or _is_skill(argument))):
         return None  # a read whose call is not in the context might be of a skill
-    tokens = item.tokens
-    if tokens < settings.minEntryTokens:
-        return None
     text = placeholder(
         tool=name,
         argument=argument,

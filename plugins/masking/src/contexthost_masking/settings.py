@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from contexthost.config import Settings, SettingsGroup, TokenCount
 from pydantic import Field
+
+from contexthost.config import Settings, SettingsGroup, TokenCount
 
 __all__ = ["PACKAGE", "MaskSettings", "MaskingSettings"]
 
