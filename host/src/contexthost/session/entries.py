@@ -8,6 +8,7 @@ from typing import Any, Final, NoReturn
 import msgspec
 
 from contexthost.errors import SessionFormatError
+from contexthost.messages import js_json
 
 __all__ = ["Entry", "MalformedLine", "decode_json", "encode_json"]
 
@@ -84,7 +85,8 @@ def _decode_slowly(raw: bytes) -> Any:
 
 
 def encode_json(value: Any) -> bytes:
-    """``value`` as one line of JSON without spaces; lone surrogates are escaped, so that they can be written at all.
+    """``value`` as one line of JSON without spaces, as JavaScript writes it: lone surrogates are escaped, so that they
+    can be written at all, and infinities, which 1e999 in a file is read as, become null.
 
     Raises:
         SessionFormatError: the value is not JSON (a NaN, a set, …).
@@ -92,7 +94,10 @@ def encode_json(value: Any) -> bytes:
     try:
         return _encode(value)
     except UnicodeEncodeError:
-        return json.dumps(value, separators=(",", ":"), allow_nan=False).encode("ascii")
+        try:
+            return js_json(value).encode()
+        except TypeError as error:
+            raise SessionFormatError(f"this value cannot be written as JSON: {error}") from None
     except (TypeError, ValueError, RecursionError) as error:
         raise SessionFormatError(f"this value cannot be written as JSON: {error}") from None
 
