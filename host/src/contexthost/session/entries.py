@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import math
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final, NoReturn
 
 import msgspec
@@ -86,15 +88,35 @@ def _decode_slowly(raw: bytes) -> Any:
 def encode_json(value: Any) -> bytes:
     """``value`` as one line of JSON without spaces; lone surrogates are escaped, so that they can be written at all.
 
+    NaN and the infinities become null, as JSON.stringify writes them.
+
     Raises:
-        SessionFormatError: the value is not JSON (a NaN, a set, …).
+        SessionFormatError: the value is not JSON (an object of some class, a key that is not text, …).
     """
     try:
         return _encode(value)
     except UnicodeEncodeError:
-        return json.dumps(value, separators=(",", ":"), allow_nan=False).encode("ascii")
-    except (TypeError, ValueError, RecursionError) as error:
+        return _encode_with_escapes(value)
+    except (TypeError, ValueError, RecursionError, OverflowError) as error:
         raise SessionFormatError(f"this value cannot be written as JSON: {error}") from None
+
+
+def _encode_with_escapes(value: Any) -> bytes:
+    try:
+        return json.dumps(_finite(value), separators=(",", ":"), allow_nan=False).encode("ascii")
+    except (TypeError, ValueError, RecursionError, OverflowError) as error:
+        raise SessionFormatError(f"this value cannot be written as JSON: {error}") from None
+
+
+def _finite(value: Any) -> Any:
+    """``value`` with null for every number that JSON cannot write; this encoder would refuse it."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in value]
+    return value
 
 
 def decode_envelope(raw: bytes) -> Envelope | None:
@@ -175,7 +197,7 @@ class Entry:
     def data(self) -> dict[str, Any]:
         """The whole entry in the shape of version 3, decoded once; to be read, not written."""
         if self._data is None:
-            data: dict[str, Any] = decode_json(self.raw)
+            data: dict[str, Any] = self._decode()
             if self._patch is not None:
                 data.update(self._patch)
                 for key, value in self._patch.items():
@@ -187,6 +209,25 @@ class Entry:
                     message["role"] = "custom"
             self._data = data
         return self._data
+
+    def _decode(self) -> Any:
+        try:
+            return decode_json(self.raw)
+        except MalformedLine:
+            # Reading the file went well, so the value is nested almost too deep and the stack was deeper now than then;
+            # a thread begins with an empty stack.
+            with ThreadPoolExecutor(1) as thread:
+                return thread.submit(decode_json, self.raw).result()
+
+    def migrated_line(self) -> bytes:
+        """The line as version 3 has it: byte for byte the same where the version makes no difference."""
+        if self._patch is None:
+            return self.raw
+        if not self._patch:
+            message = self._decode().get("message") if self.type == "message" else None
+            if not isinstance(message, dict) or message.get("role") != "hookMessage":
+                return self.raw
+        return encode_json(self.data)
 
     @property
     def message(self) -> dict[str, Any] | None:
