@@ -1,8 +1,8 @@
 """Appending: what reaches the disk, what memory knows, and who may write.
 
-Faults are real where they can be (another process holds the lock or is killed, a file-size limit stops a write, a file is
-replaced); where a system call has to fail at one moment, the test puts its own function in that call's place, which does
-to the real file what the fault would have done.
+Faults are real where they can be (another process holds the lock or is killed, a file-size limit stops a write, a file
+is replaced); where a system call has to fail at one moment, the test puts its own function in that call's place, which
+does to the real file what the fault would have done.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
 from contexthost.errors import SessionChanged, SessionFormatError, SessionLocked, SessionWriteError
 from contexthost.session import Session
 from support.builder import Literal, SessionBuilder, encode, text_block
@@ -447,7 +446,7 @@ def test_a_file_that_is_no_longer_the_one_that_was_read_is_not_written(path: Pat
         add(path, b" and more\n")
     now = path.read_bytes() if path.exists() else None
     known = state(session)
-    with pytest.raises(SessionChanged, match="session.jsonl was .* nothing was written"):
+    with pytest.raises(SessionChanged, match=r"session.jsonl was .* nothing was written"):
         session.append([{"type": "custom"}])
     assert (path.read_bytes() if path.exists() else None) == now
     assert state(session) == known

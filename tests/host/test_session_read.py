@@ -15,7 +15,6 @@ import sys
 from pathlib import Path
 
 import pytest
-
 from contexthost.errors import EntryNotFound, ParentCycle, SessionFormatError, SessionNotFound
 from contexthost.session import Session
 from contexthost.session.find import find_session
@@ -460,7 +459,7 @@ def test_malformed_lines_before_the_header_are_skipped(tmp_path: Path) -> None:
 
 
 def test_a_missing_file_a_directory_and_a_pipe_are_told_apart(tmp_path: Path) -> None:
-    with pytest.raises(SessionNotFound, match="gone.jsonl: no such file"):
+    with pytest.raises(SessionNotFound, match=r"gone\.jsonl: no such file"):
         Session.open(tmp_path / "gone.jsonl")
     with pytest.raises(SessionNotFound, match="is a directory"):
         Session.open(tmp_path)
