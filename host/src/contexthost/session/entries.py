@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import math
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final, NoReturn
 
 import msgspec
@@ -89,16 +91,16 @@ def encode_json(value: Any) -> bytes:
     can be written at all, and infinities, which 1e999 in a file is read as, become null.
 
     Raises:
-        SessionFormatError: the value is not JSON (a NaN, a set, …).
+        SessionFormatError: the value is not JSON (an object of some class, a key that is not text, …).
     """
     try:
         return _encode(value)
     except UnicodeEncodeError:
         try:
             return js_json(value).encode()
-        except TypeError as error:
+        except (TypeError, ValueError) as error:
             raise SessionFormatError(f"this value cannot be written as JSON: {error}") from None
-    except (TypeError, ValueError, RecursionError) as error:
+    except (TypeError, ValueError, RecursionError, OverflowError) as error:
         raise SessionFormatError(f"this value cannot be written as JSON: {error}") from None
 
 
@@ -180,7 +182,7 @@ class Entry:
     def data(self) -> dict[str, Any]:
         """The whole entry in the shape of version 3, decoded once; to be read, not written."""
         if self._data is None:
-            data: dict[str, Any] = decode_json(self.raw)
+            data: dict[str, Any] = self._decode()
             if self._patch is not None:
                 data.update(self._patch)
                 for key, value in self._patch.items():
@@ -192,6 +194,25 @@ class Entry:
                     message["role"] = "custom"
             self._data = data
         return self._data
+
+    def _decode(self) -> Any:
+        try:
+            return decode_json(self.raw)
+        except MalformedLine:
+            # Reading the file went well, so the value is nested almost too deep and the stack was deeper now than then;
+            # a thread begins with an empty stack.
+            with ThreadPoolExecutor(1) as thread:
+                return thread.submit(decode_json, self.raw).result()
+
+    def migrated_line(self) -> bytes:
+        """The line as version 3 has it: byte for byte the same where the version makes no difference."""
+        if self._patch is None:
+            return self.raw
+        if not self._patch:
+            message = self._decode().get("message") if self.type == "message" else None
+            if not isinstance(message, dict) or message.get("role") != "hookMessage":
+                return self.raw
+        return encode_json(self.data)
 
     @property
     def message(self) -> dict[str, Any] | None:
