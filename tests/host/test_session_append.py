@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from contexthost.errors import SessionChanged, SessionFormatError, SessionLocked, SessionWriteError
 from contexthost.session import Session
 from support.builder import Literal, SessionBuilder, encode, text_block

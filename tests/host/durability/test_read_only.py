@@ -7,10 +7,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
-from support.durability import old_session
-
 NOBODY = 65534
 
 SCRIPT = """
