@@ -9,6 +9,7 @@ import stat
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Self
 from typing import Final
 
 from contexthost.errors import SessionChanged, SessionFormatError, SessionNotFound, SessionWriteError
@@ -45,6 +46,31 @@ class SessionFile:
             size = self._offset + len(self.torn)
             what = "is empty" if size == 0 else "has no session header in it"
             raise SessionFormatError(f"{path}: not a Pi session: the file {what}; it was left untouched")
+
+    @classmethod
+    def create(cls, path: Path, lines: Sequence[bytes]) -> Self:
+        """Makes a session file with these lines, header first; flushed to the disk. The caller holds the lock.
+
+        Raises:
+            SessionWriteError: it exists already, or could not be written as a whole; then nothing is left of it.
+        """
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        except FileExistsError:
+            raise SessionWriteError(f"{path} exists already; it was left untouched") from None
+        except OSError as error:
+            raise SessionWriteError(f"{path} cannot be made: {error.strerror or error}") from None
+        try:
+            with os.fdopen(descriptor, "wb") as out:
+                out.write(b"".join(line + b"\n" for line in lines))
+                out.flush()
+                os.fsync(out.fileno())
+            _sync_directory(path.parent)
+        except OSError as error:
+            path.unlink(missing_ok=True)
+            raise SessionWriteError(f"{path} cannot be written: {error.strerror or error}; it was removed") from None
+        return cls(path)
 
     def read_tail(self) -> list[Entry]:
         """Reads what was added since the last call; the new entries.
