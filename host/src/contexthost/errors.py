@@ -8,6 +8,7 @@ from __future__ import annotations
 
 __all__ = [
     "AmbiguousSession",
+    "CompactionCancelled",
     "CompactionFailed",
     "ContexthostError",
     "EntryNotFound",
@@ -78,6 +79,10 @@ class NothingToCompact(ContexthostError):
 
 class CompactionFailed(ContexthostError):
     """A compaction gave no usable result; the session is unchanged."""
+
+
+class CompactionCancelled(CompactionFailed):
+    """A compaction was called off before it gave a result; the session is unchanged."""
 
 
 class PluginError(ContexthostError):
