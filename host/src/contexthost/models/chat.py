@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from typing import Any, Final
+from uuid import uuid4
 
 from contexthost.context import AbortSignal, ModelInfo, ModelRequest
 from contexthost.messages import Message, js_json
@@ -277,6 +278,7 @@ class _ChatReader:
         if self._problem is not None:
             raise ProviderError(self._problem)
         for call in self._draft.open_calls:
+            call.block["id"] = call.block["id"] or f"call_{uuid4().hex[:24]}"  # some local servers give none
             self._draft.close_call(call)
         self.close()
 
@@ -293,7 +295,11 @@ def chat_usage(usage: Mapping[str, Any]) -> dict[str, Any]:
     read = next(
         (
             count(value)
-            for value in (details.get("cached_tokens"), usage.get("prompt_cache_hit_tokens"), usage.get("cached_tokens"))
+            for value in (
+                details.get("cached_tokens"),
+                usage.get("prompt_cache_hit_tokens"),
+                usage.get("cached_tokens"),
+            )
             if value is not None
         ),
         0,

@@ -27,13 +27,14 @@ __all__ = [
     "thinking_effort",
 ]
 
-_SURROGATES: Final = re.compile("[\ud800-\udbff](?![\udc00-\udfff])|(?<![\ud800-\udbff])[\udc00-\udfff]")
+_SURROGATES: Final = re.compile("[\ud800-\udfff]")
 _PAIRS: Final = re.compile("[\ud800-\udbff][\udc00-\udfff]")
 # What stands for parts that a request cannot hold: Pi's texts, so that switching between the two costs no cache miss.
 _USER_IMAGE_NOTE: Final = "(image omitted: model does not support images)"
 _TOOL_IMAGE_NOTE: Final = "(tool image omitted: model does not support images)"
 _IMAGES_ONLY: Final = "(see attached image)"
 _NO_OUTPUT: Final = "(no tool output)"
+_NO_NAME: Final = "unnamed_tool"
 _LEVELS: Final = ("minimal", "low", "medium", "high", "xhigh", "max")
 # Pi's margins for the answer's limit: estimates of the input may be short of the truth.
 _CHARS_PER_TOKEN: Final = 3.5
@@ -65,9 +66,7 @@ def conversation(
     return [_ready(message, info, normal_id, ids) for message in sendable]
 
 
-def _ready(
-    message: Message, info: ModelInfo, normal_id: Callable[[str, Message], str], ids: dict[str, str]
-) -> Message:
+def _ready(message: Message, info: ModelInfo, normal_id: Callable[[str, Message], str], ids: dict[str, str]) -> Message:
     role = message["role"]
     content = message.get("content")
     if isinstance(content, str):
@@ -90,11 +89,12 @@ def _checked(block: dict[str, Any]) -> dict[str, Any] | None:
     match block:
         case {"type": "text", "text": str()} | {"type": "thinking", "thinking": str()}:
             return block
-        case {"type": "toolCall", "id": str(), "name": str()}:
-            arguments = block.get("arguments")
-            return block if isinstance(arguments, dict) else {**block, "arguments": {}}
         case {"type": "toolCall", "id": str()}:
-            return {**block, "name": "", "arguments": {}}
+            name, arguments = block.get("name"), block.get("arguments")
+            if isinstance(name, str) and name and isinstance(arguments, dict):
+                return block
+            usable = arguments if isinstance(arguments, dict) else {}
+            return {**block, "name": name if isinstance(name, str) and name else _NO_NAME, "arguments": usable}
     return None
 
 
