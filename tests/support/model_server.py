@@ -10,7 +10,7 @@ import json
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
 from typing import Any, Final
@@ -61,7 +61,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class Received:
-    """One request: the protocol, the headers with their names in lower case, the decoded body, what is wrong with it."""
+    """One request: the protocol, the headers (names in lower case), the decoded body, what is wrong with it."""
 
     api: str
     headers: Mapping[str, str]
@@ -319,7 +319,3 @@ def responses_events(answer: Answer) -> list[Json]:
     events.append({"type": f"response.{response['status']}", "response": response})
     return events
 
-
-def damaged(answer: Answer, **faults: Any) -> Answer:
-    """The answer with something going wrong."""
-    return replace(answer, **faults)

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from contexthost.context import ModelInfo
 from contexthost.messages import Message
 from contexthost.models.arguments import parse_arguments, partial_arguments
 from contexthost.models.usage import empty_usage
 
-__all__ = ["AnswerReader", "Draft", "ToolCallText", "new_answer"]
+__all__ = ["ABORTED", "AnswerReader", "Draft", "ToolCallText", "new_answer"]
 
 
-def new_answer(info: ModelInfo, *, stop_reason: str = "stop") -> Message:
+ABORTED: Final = "Request was aborted"
+"""What an aborted answer gives as its error; Pi's text."""
+
+
+def new_answer(info: ModelInfo) -> Message:
     """An assistant message without content, as Pi records one, dated now."""
     return {
         "role": "assistant",
@@ -23,7 +27,7 @@ def new_answer(info: ModelInfo, *, stop_reason: str = "stop") -> Message:
         "provider": info.provider,
         "model": info.id,
         "usage": empty_usage(),
-        "stopReason": stop_reason,
+        "stopReason": "stop",
         "timestamp": time.time_ns() // 1_000_000,
     }
 
@@ -94,14 +98,13 @@ class Draft:
         """Whether the answer calls a tool."""
         return any(block["type"] == "toolCall" for block in self.message["content"])
 
-    def fail(self, stop_reason: str, text: str) -> Message:
-        """The message as an answer that ended early."""
+    def fail(self, stop_reason: str, text: str) -> None:
+        """Make the message one of an answer that ended early."""
         for call in self._open:
             call.cut()
         self._open.clear()
         self.message["stopReason"] = stop_reason
         self.message["errorMessage"] = text
-        return self.message
 
 
 class AnswerReader(Protocol):
@@ -113,5 +116,5 @@ class AnswerReader(Protocol):
     def finish(self) -> None:
         """The stream has ended. Raises ProviderError if it ended too early or with a failure."""
 
-    def close(self) -> None:
-        """Put what has arrived into the message as far as it goes, when the answer ends early."""
+    def close(self, *, aborted: bool) -> None:
+        """The answer ends early: put what has arrived into the message as far as it goes."""

@@ -277,13 +277,22 @@ class _ChatReader:
             raise ProviderError("Stream ended without finish_reason", retry=True)
         if self._problem is not None:
             raise ProviderError(self._problem)
+        self._close_calls()
+        self._sign()
+
+    def close(self, *, aborted: bool) -> None:
+        """The answer ends early. After an abort its calls are recorded as complete, as Pi does, so unusable if cut."""
+        if aborted:
+            self._close_calls()
+        self._sign()
+
+    def _close_calls(self) -> None:
         for call in self._draft.open_calls:
             call.block["id"] = call.block["id"] or f"call_{uuid4().hex[:24]}"  # some local servers give none
             self._draft.close_call(call)
-        self.close()
 
-    def close(self) -> None:
-        """Put the signature of the thinking into the message."""
+    def _sign(self) -> None:
+        """What the gateway wants back with the thinking."""
         if self._thinking is not None and self._details:
             self._thinking["thinkingSignature"] = js_json(self._details)
 

@@ -317,7 +317,7 @@ class _ResponsesReader:
                 raise ProviderError(f"OpenAI Responses stream completed with an unfinished tool call: {name}")
             self._draft.close_call(call)
 
-    def close(self) -> None:
+    def close(self, *, aborted: bool) -> None:
         """Everything is in the message already."""
 
 

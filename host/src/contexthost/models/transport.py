@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -18,13 +19,11 @@ import httpx_sse
 from contexthost.context import AbortSignal, ModelInfo, ModelRequest
 from contexthost.errors import SettingsError
 from contexthost.messages import Message
-from contexthost.models.answer import AnswerReader, Draft
+from contexthost.models.answer import ABORTED, AnswerReader, Draft
 from contexthost.models.retry import DelayTooLong, ProviderError, RetryPolicy, delay_before, may_retry, refusal
 
-__all__ = ["ABORTED", "Timeouts", "Transport"]
+__all__ = ["Timeouts", "Transport"]
 
-ABORTED: Final = "Request was aborted"
-"""Pi's text for it."""
 _ERROR_BODY_MAX: Final = 64 * 1024
 """Bytes read of the body of an error."""
 _SECRET_MIN: Final = 8
@@ -82,9 +81,11 @@ class Transport:
         ``path`` is below the model's base URL. ``error_prefix`` stands before what a refusal says, as Pi's provider
         for that protocol has it.
         """
+        started = time.monotonic()
         exchange = _Exchange(self, info, path, request, reader, error_prefix)
         if signal.aborted:
-            return exchange.draft.fail("aborted", ABORTED)
+            exchange.stop("aborted", ABORTED)
+            return exchange.draft.message
         work = asyncio.ensure_future(exchange.run(body))
 
         def cancel() -> None:
@@ -104,7 +105,11 @@ class Transport:
             exchange.stop("error", self.redact(error.text, exchange.secrets))
         finally:
             remove()
-        return exchange.draft.message
+        message = exchange.draft.message
+        message["durationMs"] = round((time.monotonic() - started) * 1000)
+        if request.thinking_level is not None:
+            message["thinkingLevel"] = request.thinking_level
+        return message
 
     def redact(self, text: str, secrets: list[str]) -> str:
         """The text without the key and the values of headers that carry credentials."""
@@ -150,7 +155,7 @@ class _Exchange:
 
     def stop(self, stop_reason: str, text: str) -> None:
         """End the answer early with what has arrived."""
-        self.reader.close()
+        self.reader.close(aborted=stop_reason == "aborted")
         self.draft.fail(stop_reason, text)
 
     async def run(self, body: Mapping[str, Any]) -> None:
