@@ -66,7 +66,7 @@ class SessionFile:
                 out.write(b"".join(line + b"\n" for line in lines))
                 out.flush()
                 os.fsync(out.fileno())
-            _sync_directory(path.parent)
+            _sync_directory(path)
         except OSError as error:
             path.unlink(missing_ok=True)
             raise SessionWriteError(f"{path} cannot be written: {error.strerror or error}; it was removed") from None
@@ -251,17 +251,12 @@ class SessionFile:
             SessionWriteError: the disk did not confirm it.
         """
         try:
-            descriptor = os.open(Path(os.path.realpath(self.path)).parent, os.O_RDONLY)
-            try:
-                os.fsync(descriptor)
-            finally:
-                os.close(descriptor)
+            _sync_directory(self.path)
         except OSError as error:
-            if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # file systems that cannot sync a directory
-                raise SessionWriteError(
-                    f"{self.path}: brought to version 3, but the disk did not confirm it ({error.strerror or error}); "
-                    "nothing was appended"
-                ) from None
+            raise SessionWriteError(
+                f"{self.path}: brought to version 3, but the disk did not confirm it ({error.strerror or error}); "
+                "nothing was appended"
+            ) from None
 
     def _write_migrated(self, write: Callable[[bytes], object]) -> None:
         by_line = dict(zip(self.reader.lines, self.reader.entries, strict=True))
@@ -330,3 +325,15 @@ def _take_over_owner_and_mode(descriptor: int, status: os.stat_result) -> None:
     with contextlib.suppress(OSError):  # only the superuser may give files away
         os.fchown(descriptor, status.st_uid, status.st_gid)
     os.fchmod(descriptor, status.st_mode & 0o7777)
+
+
+def _sync_directory(path: Path) -> None:
+    """Makes the name of a new or replaced file last, where the file system can say so."""
+    descriptor = os.open(Path(os.path.realpath(path)).parent, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):
+            raise
+    finally:
+        os.close(descriptor)
