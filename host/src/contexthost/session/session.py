@@ -222,8 +222,8 @@ class Session:
                     lines = self._encode(payloads)
                 added = self._file.append(lines)
             self._take(added)
-            own = set(lines)
-            appended = [entry for entry in added if entry.raw in own]
+            by_line = {entry.raw: entry for entry in added}  # others' entries and our own, had they to be written twice
+            appended = [by_line[line] for line in lines]
             self._leaf = appended[-1]
             self.revision += 1
             return appended
