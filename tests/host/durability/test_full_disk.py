@@ -107,7 +107,7 @@ def test_a_full_disk_leaves_an_old_session_as_it_was(small_disk: Path, home: Pat
     (small_disk / "filler").write_bytes(bytes(256 * 1024 - 4096 - len(original) * 3 // 2))
     session = Session.open(path)
     before = state(session)
-    with pytest.raises(SessionWriteError, match="No space left on device.*as it was"):
+    with pytest.raises(SessionWriteError, match=r"No space left on device.*as it was"):
         session.append([numbered(5, 100)])
     assert path.read_bytes() == original
     assert state(session) == before
