@@ -8,6 +8,7 @@ from __future__ import annotations
 
 __all__ = [
     "AmbiguousSession",
+    "CompactionCancelled",
     "CompactionFailed",
     "ContexthostError",
     "EntryNotFound",
@@ -78,6 +79,10 @@ class NothingToCompact(ContexthostError):
 
 class CompactionFailed(ContexthostError):
     """A compaction gave no usable result; the session is unchanged."""
+
+
+class CompactionCancelled(CompactionFailed):
+    """A plugin or an abort stopped a compaction; the session is unchanged."""
 
 
 class PluginError(ContexthostError):

@@ -77,6 +77,7 @@ class Snapshot:
     _tail_start: int = field(repr=False, default=0)  # and its place
     _pending: Mapping[str, Entry] = field(repr=False, default_factory=dict)  # edits whose target is not there
     _baseline: Baseline | None = field(repr=False, default=None)
+    _epoch: int = field(repr=False, default=0)  # the session's, when the snapshot was made
     _thinking_seen: bool = field(repr=False, default=False)
 
     def find(self, entry_id: str) -> ProjectedEntry | None:
@@ -91,6 +92,10 @@ class Snapshot:
             return kept
         if self.checkpoint is not None and self.checkpoint.id == entry_id:
             return 0
+        if self._session.epoch != self._epoch:
+            # Depths changed since: this snapshot, which must still read as it did, looks through its entries.
+            found = (at for at in range(self._tail_start, len(self.entries)) if self.entries[at].source.id == entry_id)
+            return next(found, None)
         entry = self._session.get(entry_id)
         if entry is None:
             return None

@@ -5,16 +5,20 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import stat
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import IO
+from typing import Final
 
 from contexthost.errors import SessionChanged, SessionFormatError, SessionNotFound, SessionWriteError
-from contexthost.session.entries import Entry, encode_json
+from contexthost.session.entries import CURRENT_VERSION, Entry, encode_json
 from contexthost.session.load import EntryReader
 
 __all__ = ["SessionFile"]
+
+_GUARD: Final = 256
+"""Bytes that are compared before a file's tail is read on. Pi migrates files in place: same inode, more bytes."""
 
 
 class SessionFile:
@@ -33,6 +37,7 @@ class SessionFile:
         self.reader = EntryReader(str(path))
         self.torn = b""
         self._offset = 0  # where the next unread line begins
+        self._guard = b""  # the bytes before that place: other bytes there mean that the file was rewritten
         self._identity: tuple[int, int] | None = None
         self._ends_with_newline = True
         self.read_tail()
@@ -45,37 +50,38 @@ class SessionFile:
         """Reads what was added since the last call; the new entries.
 
         Raises:
-            SessionChanged: the file was replaced or has become shorter, or its last line, which was whole without a
-                line feed, goes on.
+            SessionChanged: the file was replaced, rewritten or has become shorter.
         """
         try:
-            file = self.path.open("rb")
+            # Not blocking, so that a named pipe is refused instead of waited for.
+            descriptor = os.open(self.path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         except FileNotFoundError:
             raise self._gone() from None
-        except IsADirectoryError:
-            raise SessionNotFound(f"{self.path} is a directory, not a session file") from None
         except OSError as error:
             raise SessionFormatError(f"{self.path} cannot be read: {error.strerror or error}") from None
-        with file:
-            status = os.fstat(file.fileno())
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
+            os.close(descriptor)
+            kind = "a directory" if stat.S_ISDIR(status.st_mode) else "a device or a pipe"
+            raise SessionNotFound(f"{self.path} is {kind}, not a session file")
+        with os.fdopen(descriptor, "rb") as file:
             identity = (status.st_dev, status.st_ino)
             if self._identity is None:
                 self._identity = identity
-            elif identity != self._identity or status.st_size < self._offset + len(self.torn):
-                raise self._replaced()
-            if status.st_size == self._offset + len(self.torn):
+            if identity != self._identity or status.st_size < self._end:
+                raise self._changed("replaced or shortened")
+            if status.st_size == self._end:
                 return []
-            file.seek(self._offset)
-            first = len(self.reader.entries)
-            if self._offset and not self._ends_with_newline and not self.torn:
-                # The last line was read as whole. What follows must be the line feed that it lacked: another writer
-                # that does not put one there makes one malformed line of both.
+            file.seek(self._offset - len(self._guard))
+            if file.read(len(self._guard)) != self._guard:
+                raise self._changed("rewritten")
+            if not self._ends_with_newline and not self.torn:
+                # The last line was whole without its line feed; this must be the line feed, and nothing glued to it.
                 if file.read(1) != b"\n":
-                    raise SessionChanged(
-                        f"{self.path}: another program wrote into its last line since it was read: open it again"
-                    )
+                    raise self._changed("rewritten (its last line went on)")
                 self._offset += 1
                 self._ends_with_newline = True
+            first = len(self.reader.entries)
             self.torn = b""
             for line in file:
                 if line.endswith(b"\n"):
@@ -88,141 +94,168 @@ class SessionFile:
                     break
                 self._offset += len(line)
                 self._ends_with_newline = line.endswith(b"\n")
+            self._guard = os.pread(file.fileno(), min(_GUARD, self._offset), max(0, self._offset - _GUARD))
         return self.reader.entries[first:]
 
-    def append(self, lines: Sequence[bytes]) -> list[Entry]:
-        """Appends whole lines (without line feeds) by one write, flushed to the disk; their entries.
+    @property
+    def _end(self) -> int:
+        """The size up to which the file is known."""
+        return self._offset + len(self.torn)
+
+    def append(self, lines: Sequence[bytes]) -> None:
+        """Appends whole lines (without line feeds) by one write, flushed to the disk, and reads them into `reader`.
 
         The caller holds the lock and has just called `read_tail`. A torn tail stays where it is: another writer may
         have appended behind it, so the write begins with a line feed and the fragment becomes a line that readers
-        skip.
-
-        Returns:
-            Every entry that was read or written since the call began, in file order; other writers' among them.
+        skip. What other programs wrote meanwhile is read too.
 
         Raises:
             SessionWriteError: not all of it reached the disk; what had been read before stays as it was.
+            SessionChanged: the file was replaced, rewritten or has become shorter.
         """
-        first = len(self.reader.entries)
-        # Another program may leave half a line at the end between our reading and our write, and our first line is
-        # glued to it: lost to every reader. The file then ends in our line feed, and the same lines are written again.
-        # (The others of the batch are then there twice, word for word; for us as for Pi the later one counts.)
-        if not (self._append_once(lines) or self._append_once(lines)):
-            raise SessionWriteError(f"{self.path}: another program keeps writing to it; not everything was recorded")
-        return self.reader.entries[first:]
+        # When another program leaves half a line at the end between our reading and our write, our first line is
+        # glued to it and lost to every reader. Then the file ends in a line feed, and all is written once more: lines
+        # that stand twice hide each other, and the last line of the file is ours.
+        for _ in range(3):
+            if self._append_once(lines):
+                return
+        raise SessionWriteError(f"{self.path}: another program keeps writing to it; not everything was recorded")
 
     def _append_once(self, lines: Sequence[bytes]) -> bool:
-        """One write; False when another writer's torn line swallowed the first of ours."""
-        block = b"".join(line + b"\n" for line in lines)
-        if not self._ends_with_newline:
-            block = b"\n" + block
+        """One write; whether all of it can be read back, rather than being glued to another writer's torn line."""
         try:
             descriptor = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
         except OSError as error:
             raise self._write_error(error) from None
-        written = 0
         try:
             status = os.fstat(descriptor)
             if (status.st_dev, status.st_ino) != self._identity:
-                raise self._replaced()
-            written = os.write(descriptor, block)
+                raise self._changed("replaced or shortened")
+            if status.st_size != self._end:
+                self.read_tail()
+            start = self._end
+            block = b"".join(line + b"\n" for line in lines)
+            if not self._ends_with_newline:
+                block = b"\n" + block
+            try:
+                written = os.write(descriptor, block)
+            except OSError as error:
+                raise self._write_error(error) from None
             if written != len(block):
                 # No second try: whatever stopped the first half would leave a line that another writer may split.
-                raise self._cut_short(lines, block, written)
-            os.fsync(descriptor)
-            size = os.fstat(descriptor).st_size
-        except OSError as error:
-            if written:
+                raise SessionWriteError(self._explain_short_write(written, block, lines))
+            try:
+                os.fsync(descriptor)
+            except OSError as error:
                 raise SessionWriteError(
-                    f"{self.path}: written, but the disk did not confirm it: {error.strerror or error}; open the "
-                    "session again to see what is there"
+                    f"{self.path}: written, but the disk did not confirm it ({error.strerror or error}): open the "
+                    "session again to see whether it is there"
                 ) from None
-            raise self._write_error(error) from None
+            size = os.fstat(descriptor).st_size
         finally:
             os.close(descriptor)
-        start = self._offset + len(self.torn)
         if size != start + len(block):  # somebody else wrote too: the file itself says what stands where
-            return {entry.raw for entry in self.read_tail()} >= set(lines)
+            return set(lines) <= {entry.raw for entry in self.read_tail()}
         if self.torn:
             self.reader.feed(self.torn)
-        self._offset, self.torn, self._ends_with_newline = start + len(block), b"", True
+        self._guard = (self._guard + self.torn + block[-_GUARD:])[-_GUARD:]
+        self._offset, self.torn, self._ends_with_newline = size, b"", True
         for line in lines:
             self.reader.feed(line)
         return True
 
+    def _explain_short_write(self, written: int, block: bytes, lines: Sequence[bytes]) -> str:
+        left = written - block.startswith(b"\n")
+        whole = 0
+        for line in lines:
+            left -= len(line)
+            if left < 0:
+                break
+            whole += 1
+            left -= 1
+        recorded = (
+            "nothing was recorded, and the fragment will be skipped by every reader"
+            if whole == 0
+            else f"only the first {whole} of {len(lines)} entries stand in the file"
+        )
+        return f"{self.path}: {written} of {len(block)} bytes could be written (is the disk full?): {recorded}"
+
     def migrate(self) -> None:
         """Rewrites a version 1 or 2 file as version 3 by an atomic replace; the original stays as ``*.v1.bak``.
 
-        Entries, malformed lines and order stay; ids are those that reading gave. What an interrupted migration left
-        behind is removed. A symbolic link stays one. The caller holds the lock.
+        Entries, malformed lines and order stay; ids are those that reading gave. Of a symbolic link the file that it
+        leads to is migrated, and the backup lies beside that. The caller holds the lock, and reads the file anew.
 
         Raises:
-            SessionChanged: another program wrote to the file meanwhile; it is as that program left it.
-            SessionWriteError: the copy could not be made; the session file is as it was.
+            SessionWriteError: the copy could not be made; the session file is as it was and nothing lies beside it.
         """
         header = self.reader.header
         assert header is not None
-        path = self.path.resolve()
-        mine = _Neighbours(path)
-        replaced = False
+        real = Path(os.path.realpath(self.path))
+        backup = real.with_name(f"{real.name}.v{header.version}.bak")
+        temporary: str | None = None
+        backup_is_new = False
         try:
-            # A rename does not ask whether the file itself may be written: ask, before anything is made.
-            os.close(os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC))
-            mine.remove_stale()
-            status = path.stat()
-            copy, out = mine.create()
-            with out:
+            status = real.stat()
+            descriptor, temporary = tempfile.mkstemp(prefix=f".{real.name}.", suffix=".tmp", dir=real.parent)
+            with os.fdopen(descriptor, "wb") as out:
                 self._write_migrated(out.write)
                 out.flush()
-                with contextlib.suppress(PermissionError):  # root must not take the file from its owner
-                    os.fchown(out.fileno(), status.st_uid, status.st_gid)
-                os.fchmod(out.fileno(), status.st_mode & 0o7777)
+                _take_over_owner_and_mode(out.fileno(), status)
                 os.fsync(out.fileno())
-            _keep_original(path, path.with_name(f"{path.name}.v{header.version}.bak"), mine)
-            status = path.stat()
-            if (status.st_dev, status.st_ino) != self._identity or status.st_size != self._offset + len(self.torn):
-                raise self._replaced()
-            copy.replace(path)
-            replaced = True
-            _sync_directory(path.parent)
+            backup_is_new = _keep_original(real, backup, status)
+            Path(temporary).replace(real)
         except OSError as error:
-            state = "it is version 3 now, but the disk did not confirm it" if replaced else "the file is as it was"
             raise SessionWriteError(
                 f"{self.path}: this version {header.version} session could not be brought to version 3 "
-                f"({error.strerror or error}); {state}"
+                f"({error.strerror or error}); the file is as it was"
             ) from None
         finally:
-            mine.remove()
+            with contextlib.suppress(OSError):
+                if temporary is not None:
+                    Path(temporary).unlink(missing_ok=True)
+                # The original is still in its place, so a second name for it (or a copy) is not needed.
+                if backup_is_new and real.stat().st_ino == status.st_ino:
+                    backup.unlink()
+
+    def sync_directory(self) -> None:
+        """Makes a replaced file's name last.
+
+        Raises:
+            SessionWriteError: the disk did not confirm it.
+        """
+        try:
+            descriptor = os.open(Path(os.path.realpath(self.path)).parent, os.O_RDONLY)
+            try:
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+        except OSError as error:
+            if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # file systems that cannot sync a directory
+                raise SessionWriteError(
+                    f"{self.path}: brought to version 3, but the disk did not confirm it ({error.strerror or error}); "
+                    "nothing was appended"
+                ) from None
 
     def _write_migrated(self, write: Callable[[bytes], object]) -> None:
         by_line = dict(zip(self.reader.lines, self.reader.entries, strict=True))
-        header_done = False
+        header = self.reader.header
+        assert header is not None
         with self.path.open("rb") as source:
             for number, line in enumerate(source, 1):
                 entry = by_line.get(number)
                 if entry is not None:
-                    write(encode_json(entry.data) + b"\n")
-                elif not header_done and self.reader.header_line == number:
-                    assert self.reader.header is not None
-                    write(encode_json({**self.reader.header.data, "version": 3}) + b"\n")
-                    header_done = True
+                    write(entry.migrated_line() + b"\n")
+                elif self.reader.header_line == number:
+                    write(encode_json({**header.data, "version": CURRENT_VERSION}) + b"\n")
                 else:
                     write(line if line.endswith(b"\n") else line + b"\n")
+            if os.fstat(source.fileno()).st_size != self._end:
+                raise OSError(errno.EAGAIN, "another program wrote to it meanwhile")
 
-    def _cut_short(self, lines: Sequence[bytes], block: bytes, written: int) -> SessionWriteError:
-        """What a write that the disk or a limit stopped has left. A last line is whole without its line feed, too."""
-        there = set(block[:written].split(b"\n"))
-        whole = sum(line in there for line in lines)
-        return SessionWriteError(
-            f"{self.path}: only {written} of {len(block)} bytes could be written (is the disk full?): {whole} of "
-            f"{len(lines)} {'entry' if len(lines) == 1 else 'entries'} are in the file, and what else was written "
-            "will be skipped by every reader"
-        )
-
-    def _replaced(self) -> SessionChanged:
+    def _changed(self, how: str) -> SessionChanged:
         return SessionChanged(
-            f"{self.path} was replaced or shortened by another program since it was read; nothing was written: open "
-            "it again"
+            f"{self.path} was {how} by another program since it was read; nothing was written: open it again"
         )
 
     def _gone(self) -> Exception:
@@ -244,53 +277,30 @@ class SessionFile:
         return SessionWriteError(f"{self.path}: nothing was recorded: {reason}")
 
 
-class _Neighbours:
-    """The temporary files of one migration, beside the session file and named after it."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._prefix = f".{path.name}.contexthost-"
-        self._made: list[Path] = []
-
-    def create(self) -> tuple[Path, IO[bytes]]:
-        """A new file, open for writing; mode 0600."""
-        descriptor, name = tempfile.mkstemp(prefix=self._prefix, suffix=".tmp", dir=self._path.parent)
-        self._made.append(Path(name))
-        return Path(name), os.fdopen(descriptor, "wb")
-
-    def remove(self) -> None:
-        """Removes what was made and not renamed."""
-        for path in self._made:
-            with contextlib.suppress(OSError):  # renamed, or a neighbour that the next migration removes
-                path.unlink()
-
-    def remove_stale(self) -> None:
-        """Removes what killed migrations of this file left: nobody else migrates it, for we hold the lock."""
-        for path in self._path.parent.iterdir():
-            if path.name.startswith(self._prefix) and path.name.endswith(".tmp"):
-                with contextlib.suppress(OSError):  # only litter
-                    path.unlink()
-
-
-def _keep_original(path: Path, backup: Path, mine: _Neighbours) -> None:
-    """Gives the original's bytes a second name; one left by an interrupted migration is the same file or bytes."""
+def _keep_original(path: Path, backup: Path, status: os.stat_result) -> bool:
+    """Gives the original's bytes a second name; False when one left by an interrupted migration has them already."""
     try:
         os.link(path, backup)
     except FileExistsError:
         if backup.read_bytes() != path.read_bytes():
             raise OSError(errno.EEXIST, f"{backup} exists and is something else; move it away") from None
-    except OSError:  # a file system without hard links
-        copy, out = mine.create()
-        with out:
-            out.write(path.read_bytes())
-            out.flush()
-            os.fsync(out.fileno())
-        copy.rename(backup)
+        return False
+    except OSError:  # a file system without hard links, or somebody else's file
+        try:
+            with backup.open("xb") as out:
+                out.write(path.read_bytes())
+                out.flush()
+                _take_over_owner_and_mode(out.fileno(), status)
+                os.fsync(out.fileno())
+        except FileExistsError:
+            raise
+        except OSError:
+            backup.unlink(missing_ok=True)
+            raise
+    return True
 
 
-def _sync_directory(directory: Path) -> None:
-    descriptor = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+def _take_over_owner_and_mode(descriptor: int, status: os.stat_result) -> None:
+    with contextlib.suppress(OSError):  # only the superuser may give files away
+        os.fchown(descriptor, status.st_uid, status.st_gid)
+    os.fchmod(descriptor, status.st_mode & 0o7777)

@@ -10,7 +10,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from contexthost.errors import SessionFormatError
+from contexthost.errors import ContexthostError, SessionFormatError
 from contexthost.session.entries import CURRENT_VERSION, Entry, encode_json
 from contexthost.session.file import SessionFile
 from contexthost.session.load import EntryReader, Header, Problem
@@ -41,7 +41,7 @@ class Session:
         self._lock = SessionLock(file.path, owner) if file is not None else None
         self._leaf: Entry | None = None
         self.revision = 0
-        self._take(reader.entries)
+        self._take_new()
         self._leaf = reader.entries[-1] if reader.entries else None
 
     @classmethod
@@ -212,18 +212,21 @@ class Session:
             return []
         with self.writing():
             self.refresh()
-            lines = self._encode(payloads)
+            ids, lines = self._encode(payloads)
+            if self.header.version < CURRENT_VERSION:
+                self._migrate()
+                ids, lines = self._encode(payloads)
             if self._file is None:
-                fed = [self._reader.feed(line) for line in lines]
-                added = [entry for entry in fed if entry is not None]
+                for line in lines:
+                    self._reader.feed(line)
             else:
-                if self.header.version < CURRENT_VERSION:
-                    self._migrate()
-                    lines = self._encode(payloads)
-                added = self._file.append(lines)
-            self._take(added)
-            by_line = {entry.raw: entry for entry in added}  # others' entries and our own, had they to be written twice
-            appended = [by_line[line] for line in lines]
+                try:
+                    self._file.append(lines)
+                except ContexthostError:
+                    self._take_new()  # what others wrote meanwhile was read all the same
+                    raise
+            self._take_new()
+            appended = [self._tree.require(made) for made in ids]
             self._leaf = appended[-1]
             self.revision += 1
             return appended
@@ -238,10 +241,10 @@ class Session:
         """
         if self._file is None:
             return False
-        added = self._file.read_tail()
+        self._file.read_tail()
+        added = self._take_new()
         if not added:
             return False
-        self._take(added)
         last = added[-1]
         fresh = {entry.id for entry in added}
         at: Entry | None = last
@@ -251,7 +254,6 @@ class Session:
             seen += 1
         if at is self._leaf:
             self._leaf = last
-        self.revision += 1
         return True
 
     @contextlib.contextmanager
@@ -292,14 +294,21 @@ class Session:
     ) -> None:
         self.close()
 
-    def _take(self, entries: Iterable[Entry]) -> None:
-        for entry in entries:
+    def _take_new(self) -> list[Entry]:
+        """Puts what the reader has read into the tree; the new entries."""
+        added = self._reader.entries[len(self._tree.entries) :]
+        for entry in added:
             problem = self._tree.add(entry)
             if problem is not None:
                 line = self._reader.lines[entry.position]
                 self._tree_problems.append(Problem(problem.kind, line, problem.entry_id, problem.text))
+        if added:
+            self.revision += 1
+            if self._leaf is not None:
+                self._leaf = self._tree.require(self._leaf.id)  # a later entry with its id hides it
+        return added
 
-    def _encode(self, payloads: Sequence[Mapping[str, Any]]) -> list[bytes]:
+    def _encode(self, payloads: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[bytes]]:
         lines: list[bytes] = []
         parent = self.leaf_id
         stamp = now_iso()
@@ -317,11 +326,13 @@ class Session:
             lines.append(encode_json({**envelope, **{k: v for k, v in payload.items() if k not in envelope}}))
             made.append(given)
             parent = given
-        return lines
+        return made, lines
 
     def _migrate(self) -> None:
         """Brings the file to version 3 and reads it again; ids, and so the leaf, stay."""
-        assert self._file is not None
+        if self._file is None:
+            self._reader.migrate_header()
+            return
         leaf_id = self.leaf_id
         self._file.migrate()
         self._file = SessionFile(self._file.path)
@@ -329,6 +340,7 @@ class Session:
         epoch = self._tree.epoch
         self._tree = SessionTree()
         self._tree_problems = []
-        self._take(self._reader.entries)
+        self._take_new()
         self._tree.epoch += epoch + 1
         self._leaf = self._tree.require(leaf_id) if leaf_id is not None else None
+        self._file.sync_directory()
