@@ -15,8 +15,7 @@ from unittest.mock import MagicMock
 import pluggy
 import pytest
 
-from contexthost import events as ev
-from contexthost import hookspecs
+from contexthost import events as ev, hookspecs
 from contexthost.context import AbortSignal, ModelInfo
 from contexthost.events import EVENTS
 from contexthost.plugins import PluginFailure, PluginManager

@@ -6,8 +6,7 @@ import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from contexthost.messages import Message, js_json
 from contexthost.projection import ProjectionAuthority, Snapshot

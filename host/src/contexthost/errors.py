@@ -16,6 +16,7 @@ __all__ = [
     "NothingToCompact",
     "ParentCycle",
     "PluginError",
+    "SessionBusy",
     "SessionChanged",
     "SessionFormatError",
     "SessionLocked",
@@ -28,6 +29,10 @@ __all__ = [
 
 class ContexthostError(Exception):
     """The root of every error that contexthost raises on purpose."""
+
+
+class SessionBusy(ContexthostError):
+    """Something else goes on in the session; nothing was begun."""
 
 
 class SessionNotFound(ContexthostError):

@@ -271,9 +271,14 @@ class AgentStartEvent(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContextEvent(Event):
-    """A request is about to be built from these messages (no system messages); it cannot be changed here."""
+    """A request is about to be built from this snapshot; it cannot be changed here."""
 
-    messages: Sequence[Message]
+    snapshot: Snapshot
+
+    @property
+    def messages(self) -> Sequence[Message]:
+        """What the model sees, in Pi's roles, system messages included."""
+        return self.snapshot.messages
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

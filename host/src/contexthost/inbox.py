@@ -4,21 +4,45 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import uuid
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, Protocol
 
 from contexthost.messages import Message
 from contexthost.session import Entry, Session
 
-__all__ = ["HELD_TYPE", "SENT_TYPE", "Inbox", "Input", "unsent_inputs"]
+__all__ = [
+    "HELD_TYPE",
+    "SENT_TYPE",
+    "Editor",
+    "Inbox",
+    "Input",
+    "give_back",
+    "hold",
+    "join",
+    "sent_payload",
+    "unsent_inputs",
+]
 
 HELD_TYPE: Final = "contexthost:held"
 """The custom entry that records an input when it is held: ``{id, text, images, sha256}``."""
 
 SENT_TYPE: Final = "contexthost:sent"
 """The custom entry that records that held inputs were sent, or given back: ``{ids, how}``."""
+
+
+class Editor(Protocol):
+    """Where a user types."""
+
+    async def get_editor_text(self) -> str:
+        """What is there."""
+        ...
+
+    def set_editor_text(self, text: str) -> None:
+        """Replaces it."""
+        ...
 
 
 @dataclass(eq=False, slots=True)
@@ -29,14 +53,14 @@ class Input:
         text, images: as they will be sent.
         kind: ``steer`` is sent between two turns of a run, ``followUp`` when it would end.
         answer: resolved with the last assistant message of the run's part that answered it, or cancelled.
-        held_id: of its record in the session, once it was held.
+        held_ids: of its records in the session, once it was held.
     """
 
     text: str
     images: tuple[Mapping[str, Any], ...] = ()
     kind: Literal["steer", "followUp"] = "followUp"
     answer: asyncio.Future[Message | None] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
-    held_id: str | None = None
+    held_ids: tuple[str, ...] = ()
 
     def settle(self, message: Message | None) -> None:
         """Resolves the answer, once."""
@@ -82,7 +106,11 @@ class Inbox:
 
 def join(items: Sequence[Input]) -> Input:
     """One input of several: texts with a blank line between, images in order; whoever waits gets the one answer."""
-    joined = Input("\n\n".join(item.text for item in items if item.text), tuple(i for item in items for i in item.images))
+    if len(items) == 1:
+        return items[0]
+    text = "\n\n".join(item.text for item in items if item.text)
+    joined = Input(text, tuple(image for item in items for image in item.images))
+    joined.held_ids = tuple(record for item in items for record in item.held_ids)
 
     def pass_on(done: asyncio.Future[Message | None]) -> None:
         for item in items:
@@ -92,14 +120,48 @@ def join(items: Sequence[Input]) -> Input:
     return joined
 
 
-def held_record(item: Input, record_id: str) -> dict[str, Any]:
-    """The data of the entry that records a held input; enough to send it after a crash."""
+def hold(session: Session, item: Input) -> None:
+    """Records an input that is held, with all that is needed to send it after a crash.
+
+    Raises:
+        SessionWriteError, SessionLocked: it could not be recorded.
+    """
+    if item.held_ids:
+        return
+    record = uuid.uuid4().hex
     digest = hashlib.sha256(item.text.encode("utf-8", "surrogatepass")).hexdigest()
-    return {"id": record_id, "text": item.text, "images": [dict(image) for image in item.images], "sha256": digest}
+    data = {"id": record, "text": item.text, "images": [dict(image) for image in item.images], "sha256": digest}
+    session.append([{"type": "custom", "customType": HELD_TYPE, "data": data}])
+    item.held_ids = (record,)
 
 
-def unsent_inputs(session: Session) -> list[tuple[str, str, tuple[Mapping[str, Any], ...]]]:
-    """Inputs that an earlier run of this session held and never sent: (record id, text, images), in order.
+def sent_payload(item: Input, how: str) -> list[dict[str, Any]]:
+    """The entry that says that a held input left the hold; to be appended by the same write as what it became."""
+    if not item.held_ids:
+        return []
+    return [{"type": "custom", "customType": SENT_TYPE, "data": {"ids": list(item.held_ids), "how": how}}]
+
+
+async def give_back(session: Session, items: Sequence[Input], editor: Editor | None) -> None:
+    """Gives inputs that were not sent back to the user: into the editor, behind what is there; without an editor they
+    are recorded, to be found at the session's next start. Images cannot be put into an editor and stay recorded.
+    """
+    if not items:
+        return
+    if editor is not None and any(item.text for item in items):
+        draft = await editor.get_editor_text()
+        texts = [item.text for item in items if item.text]
+        editor.set_editor_text("\n\n".join([*texts, draft] if draft else texts))
+    for item in items:
+        if editor is None or item.images:
+            hold(session, item)
+        else:
+            session.append(sent_payload(item, "editor"))
+        item.settle(None)
+
+
+def unsent_inputs(session: Session) -> list[Input]:
+    """Inputs that an earlier run of this session held and never sent, in order.
 
     Looks at the entries of every branch: a leaf move must not lose them.
     """
@@ -123,5 +185,7 @@ def unsent_inputs(session: Session) -> list[tuple[str, str, tuple[Mapping[str, A
         text = data.get("text")
         images = data.get("images")
         pictures = tuple(i for i in images if isinstance(i, dict)) if isinstance(images, list) else ()
-        found.append((record_id, text if isinstance(text, str) else "", pictures))
+        item = Input(text if isinstance(text, str) else "", pictures)
+        item.held_ids = (record_id,)
+        found.append(item)
     return found

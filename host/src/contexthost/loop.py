@@ -18,7 +18,7 @@ from contexthost.events import (
     Outcome,
     TurnEndEvent,
 )
-from contexthost.inbox import Inbox, Input
+from contexthost.inbox import Inbox, Input, sent_payload
 from contexthost.lifecycle import Lifecycle
 from contexthost.messages import Message
 from contexthost.projection import ContextEditDraft
@@ -106,7 +106,7 @@ class AgentRun:
                 break
         self._answered()
 
-    # One activity: from agent_start to agent_end -----------------------------------------------------------------------
+    # One activity: from agent_start to agent_end
 
     async def _activity(self) -> Outcome:
         self._emit(RunStarted())
@@ -213,7 +213,7 @@ class AgentRun:
         self._emit(Notified("", text, "warning"))
         return False
 
-    # Compaction ----------------------------------------------------------------------------------------------------------
+    # Compaction
 
     async def _compact_if_needed(self, *, skip: bool = False) -> None:
         if skip or self.signal.aborted or not self._lifecycle.over_threshold():
@@ -245,25 +245,32 @@ class AgentRun:
             return False
         return not self.signal.aborted
 
-    # The record ----------------------------------------------------------------------------------------------------------
+    # The record
 
     def _record_input(self, item: Input) -> None:
-        self._answered()
-        self._answering = [item]
+        if item.kind == "steer":
+            self._answering.append(item)  # the run goes on: its end answers both
+        else:
+            self._answered()
+            self._answering = [item]
         self._overflow_tried = False
         content = [{"type": "text", "text": item.text}] if item.text or not item.images else []
-        self._record(
-            {
-                "role": "user",
-                "content": [*content, *(dict(image) for image in item.images)],
-                "timestamp": int(time.time() * 1000),
-            }
-        )
+        message = {
+            "role": "user",
+            "content": [*content, *(dict(image) for image in item.images)],
+            "timestamp": int(time.time() * 1000),
+        }
+        # A held input leaves its hold by the same write that sends it: a crash finds it either held or sent.
+        self._record(message, before=sent_payload(item, "sent"))
 
-    def _record(self, message: Message) -> Entry:
-        (entry,) = self._runtime.session.append([{"type": "message", "message": message}])
+    def _record(self, message: Message, before: Sequence[Mapping[str, Any]] = ()) -> Entry:
+        entry = self._runtime.session.append([*before, {"type": "message", "message": message}])[-1]
         self._emit(MessageRecorded(entry))
         return entry
+
+    def release(self) -> None:
+        """Lets nobody wait any longer, however the run ended."""
+        self._answered()
 
     def _answered(self) -> None:
         """Tells whoever waits for the inputs sent so far that their answer is there."""

@@ -41,11 +41,18 @@ _B = TypeVar("_B", TurnEndEvent, AgentBeforeSettleEvent)
 
 
 def load_plugins(
-    settings: HostSettings, *, extra: Sequence[object] = (), report: Callable[[PluginFailure], None] | None = None
+    settings: HostSettings,
+    *,
+    extra: Sequence[object] = (),
+    report: Callable[[PluginFailure], None] | None = None,
+    installed: bool = True,
 ) -> PluginManager:
-    """The installed plugins, in the order of the settings; those that fail are left out with a warning."""
+    """The installed plugins, in the order of the settings; those that fail are left out with a warning.
+
+    ``extra`` are plugin objects to load besides; ``installed`` False loads only those.
+    """
     manager = PluginManager(order=settings.order, timeout_seconds=settings.hookTimeoutSeconds, report=report)
-    manager.load(disabled=settings.disabled, extra=extra)
+    manager.load(disabled=settings.disabled, extra=extra, entry_points=installed)
     return manager
 
 

@@ -82,12 +82,12 @@ async def run_tools(
 
 
 async def _until_done(task: asyncio.Future[ToolResult], signal: AbortSignal) -> None:
-    aborted = asyncio.ensure_future(signal.wait())
+    aborted: asyncio.Future[Any] = asyncio.ensure_future(signal.wait())
     try:
-        await asyncio.wait({task, aborted}, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait([task, aborted], return_when=asyncio.FIRST_COMPLETED)
         if not task.done():
             task.cancel()
-            await asyncio.wait({task}, timeout=_GRACE_SECONDS)
+            await asyncio.wait([task], timeout=_GRACE_SECONDS)
     finally:
         aborted.cancel()
 

@@ -17,8 +17,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from contexthost.session import Session
-from contexthost.session import file as session_file
+from contexthost.session import Session, file as session_file
 from support.durability import numbered
 
 

@@ -9,6 +9,7 @@ import stat
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Self
 from typing import Final
 
 from contexthost.errors import SessionChanged, SessionFormatError, SessionNotFound, SessionWriteError
@@ -45,6 +46,31 @@ class SessionFile:
             size = self._offset + len(self.torn)
             what = "is empty" if size == 0 else "has no session header in it"
             raise SessionFormatError(f"{path}: not a Pi session: the file {what}; it was left untouched")
+
+    @classmethod
+    def create(cls, path: Path, lines: Sequence[bytes]) -> Self:
+        """Makes a session file with these lines, header first; flushed to the disk. The caller holds the lock.
+
+        Raises:
+            SessionWriteError: it exists already, or could not be written as a whole; then nothing is left of it.
+        """
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        except FileExistsError:
+            raise SessionWriteError(f"{path} exists already; it was left untouched") from None
+        except OSError as error:
+            raise SessionWriteError(f"{path} cannot be made: {error.strerror or error}") from None
+        try:
+            with os.fdopen(descriptor, "wb") as out:
+                out.write(b"".join(line + b"\n" for line in lines))
+                out.flush()
+                os.fsync(out.fileno())
+            _sync_directory(path)
+        except OSError as error:
+            path.unlink(missing_ok=True)
+            raise SessionWriteError(f"{path} cannot be written: {error.strerror or error}; it was removed") from None
+        return cls(path)
 
     def read_tail(self) -> list[Entry]:
         """Reads what was added since the last call; the new entries.
@@ -231,17 +257,12 @@ class SessionFile:
             SessionWriteError: the disk did not confirm it.
         """
         try:
-            descriptor = os.open(Path(os.path.realpath(self.path)).parent, os.O_RDONLY)
-            try:
-                os.fsync(descriptor)
-            finally:
-                os.close(descriptor)
+            _sync_directory(self.path)
         except OSError as error:
-            if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # file systems that cannot sync a directory
-                raise SessionWriteError(
-                    f"{self.path}: brought to version 3, but the disk did not confirm it ({error.strerror or error}); "
-                    "nothing was appended"
-                ) from None
+            raise SessionWriteError(
+                f"{self.path}: brought to version 3, but the disk did not confirm it ({error.strerror or error}); "
+                "nothing was appended"
+            ) from None
 
     def _write_migrated(self, write: Callable[[bytes], object]) -> None:
         by_line = dict(zip(self.reader.lines, self.reader.entries, strict=True))
@@ -324,3 +345,15 @@ def _take_over_owner_and_mode(descriptor: int, status: os.stat_result) -> None:
     with contextlib.suppress(OSError):  # only the superuser may give files away
         os.fchown(descriptor, status.st_uid, status.st_gid)
     os.fchmod(descriptor, status.st_mode & 0o7777)
+
+
+def _sync_directory(path: Path) -> None:
+    """Makes the name of a new or replaced file last, where the file system can say so."""
+    descriptor = os.open(Path(os.path.realpath(path)).parent, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):
+            raise
+    finally:
+        os.close(descriptor)
