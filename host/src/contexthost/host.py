@@ -37,7 +37,7 @@ _Reason: TypeAlias = Literal["new", "resume"]
 
 
 class Host:
-    """A live session. Make it with `open` and use it as an asynchronous context manager.
+    """A live session, made with `open` and used as an asynchronous context manager.
 
     One thing that changes the context happens at a time: a run, a compaction, a move in the tree, a switch. What
     arrives meanwhile is queued when it says how (``streaming_behavior``), and refused with `SessionBusy` otherwise.
@@ -47,9 +47,7 @@ class Host:
         unsent: inputs that an earlier run of this session held or queued and could neither send nor give back.
     """
 
-    def __init__(
-        self, runtime: Runtime, driver: LiveDriver, surroundings: Surroundings, tools: Sequence[Tool]
-    ) -> None:
+    def __init__(self, runtime: Runtime, driver: LiveDriver, surroundings: Surroundings, tools: Sequence[Tool]) -> None:
         self.runtime = runtime
         self.unsent: list[Input] = []
         self._driver = driver
@@ -276,11 +274,10 @@ class Host:
 
     def send_for(self, plugin: str, content: str, images: Sequence[Mapping[str, Any]]) -> None:
         """A plugin's message: see `Context.send_user_message`."""
+        self.runtime.spawn(plugin, self._send(content, images))
 
-        async def send() -> None:
-            await self.prompt(content, images=images, source="extension", streaming_behavior="followUp")
-
-        self.runtime.spawn(plugin, send())
+    async def _send(self, content: str, images: Sequence[Mapping[str, Any]]) -> None:
+        await self.prompt(content, images=images, source="extension", streaming_behavior="followUp")
 
     def append_custom(self, custom_type: str, data: Any) -> None:
         """Appends a custom entry: see `Context.append_entry`."""
@@ -297,13 +294,9 @@ class Host:
         self._require_open()
         return await self._activity.compact(to=to, custom_instructions=custom_instructions)
 
-    def compact_for(
-        self, plugin: str, *, only_if_idle: bool, to: str | None, custom_instructions: str | None
-    ) -> Awaitable[Entry]:
+    def compact_for(self, plugin: str, **options: Any) -> Awaitable[Entry]:
         """A plugin's request for a compaction: see `Context.compact`."""
-        return self._activity.compact_for(
-            plugin, only_if_idle=only_if_idle, to=to, custom_instructions=custom_instructions
-        )
+        return self._activity.compact_for(plugin, **options)
 
     async def navigate(self, entry_id: str) -> str | None:
         """Goes on from another entry of the tree. From a user message it goes on before it, and its text is returned

@@ -9,8 +9,7 @@ import stat
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Self
-from typing import Final
+from typing import Final, Self
 
 from contexthost.errors import SessionChanged, SessionFormatError, SessionNotFound, SessionWriteError
 from contexthost.session.entries import CURRENT_VERSION, Entry, encode_json
