@@ -132,7 +132,7 @@ class Fold:
                 entries = entries.set(place, edited.previous)
         entries = entries.truncate(length)
         back = replace(snapshot, entries=entries, leaf_id=to.id, _leaf=to)
-        if snapshot._baseline is None or snapshot._baseline.position >= len(entries) or "context_edit" in types:
+        if snapshot._baseline is None or snapshot._baseline.position >= len(entries):
             back = self._with_baseline(back)
         if types & {"message", "model_change", "thinking_level_change"}:
             return self._with_settings(back, None)
