@@ -18,7 +18,10 @@ from typing import Any, Final
 from contexthost.compaction import find_projected_cut_point
 from contexthost.diagnosis.pairs import PairReport, examine_pairs, sent_messages
 from contexthost.projection import CompactionDraft, ProjectedEntry, ProjectionAuthority, Snapshot, context_messages
+from contexthost.projection.fold import Fold
+from contexthost.projection.overlay import Overlay
 from contexthost.session import Entry
+from contexthost.tokens import default_counter
 
 __all__ = ["CompactionReport", "examine_compaction"]
 
@@ -78,8 +81,20 @@ def examine_compaction(authority: ProjectionAuthority, snapshot: Snapshot) -> Co
 
 
 def _with_draft(authority: ProjectionAuthority, report: CompactionReport, draft: CompactionDraft) -> CompactionReport:
-    after = authority.preview([draft])
+    after = _unchecked_preview(authority, draft)
     return replace(report, draft=draft, after=after, pairs=examine_pairs(sent_messages(after.entries)))
+
+
+def _unchecked_preview(authority: ProjectionAuthority, draft: CompactionDraft) -> Snapshot:
+    """What the draft alone would give: the authority refuses it as long as the edits that belong to it are missing."""
+    session = authority.session
+    entry_id = session.new_id()
+    payload = {"type": "compaction", "id": entry_id, "summary": draft.summary, "tokensBefore": 0}
+    payload["firstKeptEntryId"] = draft.first_kept_entry_id or entry_id
+    entry = Entry.drafted(payload, parent=session.leaf, position=len(session.entries))
+    overlay = Overlay(session)
+    overlay.add(entry)
+    return Fold(overlay, default_counter(), authority.snapshot().window).hydrate(entry)
 
 
 def _rejoined(

@@ -28,9 +28,10 @@ from typing import Any, Final
 from contexthost.diagnosis.findings import Diagnosis, examine
 from contexthost.diagnosis.lines import BOM, Line, read_lines, salvage
 from contexthost.errors import SessionFormatError, SessionNotFound, SessionWriteError
+from contexthost.messages import js_json
 from contexthost.projection import ProjectionAuthority
 from contexthost.session import Session
-from contexthost.session.entries import encode_json
+from contexthost.session.entries import decode_json
 from contexthost.session.load import EntryReader
 from contexthost.session.session import now_iso
 
@@ -100,7 +101,8 @@ def plan_rescue(path: Path) -> Rescue:
     _name(kept, keep_ids=version >= 2)
     chain = _Chain(found, linear=version < 2)
     chain.settle()
-    entries = [_entry(one, chain, version) for one in kept]
+    # As JavaScript prints it and so as Pi would have written it: every value that a line can hold can be written again.
+    entries = [decode_json(js_json(_entry(one, chain, version)).encode()) for one in kept]
     cwd = header.get("cwd")
     return Rescue(
         header={
@@ -155,7 +157,7 @@ def _objects_of_malformed(raw: bytes) -> list[Any]:
 
 def _version(header: Mapping[str, Any]) -> int:
     reader = EntryReader("")
-    reader.feed(encode_json({**header, "type": "session", "id": "any"}))
+    reader.feed(js_json({**header, "type": "session", "id": "any"}).encode())
     assert reader.header is not None
     return reader.header.version
 
@@ -298,7 +300,7 @@ def write_rescue(
         SessionWriteError: there is something at ``target`` already, or it cannot be written; nothing is left behind.
         SessionLocked: somebody took the new file before it could be repaired.
     """
-    data = b"".join(encode_json(line) + b"\n" for line in (rescue.header, *rescue.entries))
+    data = b"".join(js_json(line).encode() + b"\n" for line in (rescue.header, *rescue.entries))
     try:
         descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     except FileExistsError:
