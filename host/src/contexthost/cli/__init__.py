@@ -64,7 +64,7 @@ class _Commands(click.Group):
 
 def _plugin_commands() -> list[click.Command]:
     from contexthost.config import HostSettings, load_settings
-    from contexthost.host import load_plugins
+    from contexthost.runtime import load_plugins
 
     manager = load_plugins(load_settings(HostSettings, "host").values)
     return [command for _, command in manager.items("register_cli", click.Command) if command.name not in _COMMANDS]

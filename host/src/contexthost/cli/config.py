@@ -9,8 +9,8 @@ import click
 from contexthost.cli.output import echo_json, print_table
 from contexthost.config import HostSettings, SettingsSpec, default_file, init_file, load_settings, schema
 from contexthost.errors import SettingsError
-from contexthost.host import load_plugins
 from contexthost.paths import settings_file
+from contexthost.runtime import load_plugins
 from contexthost.text import one_line
 
 __all__ = ["command", "known_settings"]

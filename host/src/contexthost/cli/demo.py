@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import tempfile
+from collections import Counter
 from importlib.resources import files
 from pathlib import Path
 
@@ -12,8 +13,8 @@ import click
 
 from contexthost.cli.context import print_context, usage_line
 from contexthost.cli.output import console, count
-from contexthost.events import AgentBeforeSettleEvent, Boundary
-from contexthost.host import Host
+from contexthost.drivers.file import open_file
+from contexthost.events import AgentBeforeSettleEvent
 from contexthost.projection.breakdown import breakdown
 
 __all__ = ["command"]
@@ -38,27 +39,23 @@ def command(directory: Path | None) -> None:
 
 async def _show(path: Path, original: bytes) -> None:
     out = console()
-    async with Host.open(path, owner="contexthost demo") as host:
-        before = host.authority.snapshot()
+    async with open_file(path, owner="contexthost demo") as runtime:
+        before = runtime.authority.snapshot()
         out.rule("before", align="left")
-        print_context(host.session, before, breakdown(before), largest=5)
+        print_context(runtime.session, before, breakdown(before), largest=5)
         # What plugins do by themselves at the end of every run of a live agent.
-        chained = await host.plugins.chain(
-            "agent_before_settle", AgentBeforeSettleEvent(outcome="completed", context=before), host.context
-        )
+        event = AgentBeforeSettleEvent(outcome="completed", context=before)
+        outcome = await runtime.boundary("agent_before_settle", event)
         out.print()
-        done = False
-        for plugin, answer in chained.answers:
-            if isinstance(answer, Boundary) and answer.drafts:
-                out.print(f"Plugin [bold]{plugin}[/bold] appends {len(answer.drafts)} entries.")
-                done = True
-        if not done:
+        for plugin, number in Counter(outcome.proposers).items():
+            out.print(f"Plugin [bold]{plugin}[/bold] appends {number} entries.")
+        if not outcome.drafts:
             out.print("No installed plugin has anything to do here: pip install contexthost-masking")
             return
-        after = host.authority.commit(chained.event.entries)
+        after = runtime.authority.commit(outcome.drafts)
         out.print()
         out.rule("after", align="left")
-        print_context(host.session, after, breakdown(after), largest=0)
+        print_context(runtime.session, after, breakdown(after), largest=0)
         out.print()
         saved = before.tokens - after.tokens
         out.print(f"Before: {usage_line(before.usage)}")

@@ -16,7 +16,7 @@ from contexthost.cli.config import known_settings
 from contexthost.cli.output import echo_json
 from contexthost.config import HostSettings, load_settings
 from contexthost.errors import SettingsError
-from contexthost.host import load_plugins
+from contexthost.runtime import load_plugins
 from contexthost.text import one_line
 from contexthost.tokens import default_counter
 

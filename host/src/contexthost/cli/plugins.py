@@ -6,7 +6,7 @@ import click
 
 from contexthost.cli.output import echo_json, print_table
 from contexthost.config import HostSettings, load_settings
-from contexthost.host import load_plugins
+from contexthost.runtime import load_plugins
 from contexthost.text import one_line
 
 __all__ = ["command"]

@@ -1,28 +1,25 @@
-"""The file driver: what a plugin gets as ``ctx`` when a command works on a session file, with nobody talking to it."""
+"""The file driver: a session file that a command works on, with no model and nobody to ask."""
 
 from __future__ import annotations
 
-import asyncio
 import sys
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
-from contexthost import paths
-from contexthost.config import HostSettings
-from contexthost.context import AbortSignal, Mode, ModelInfo, NotifyLevel, Timer
-from contexthost.credentials import resolve_credential
+from contexthost.config import HostSettings, load_settings
+from contexthost.context import AbortSignal, Mode, ModelInfo, NotifyLevel, Ui
 from contexthost.errors import Unsupported
-from contexthost.projection import CustomDraft, ProjectionAuthority, Snapshot
-from contexthost.session import Session
+from contexthost.events import SessionShutdownEvent, SessionStartEvent
+from contexthost.projection import CustomDraft
+from contexthost.runtime import Runtime, load_plugins
+from contexthost.session import Entry, Session
 from contexthost.text import printable
-from contexthost.tokens import EffectiveUsage
 
-__all__ = ["FileContext", "FileUi"]
+__all__ = ["FileDriver", "FileUi", "open_file"]
 
-CallPlugins = Callable[[str, object], Coroutine[Any, Any, list[tuple[str, Any]]]]
-
-_SUPPORTED: Final = frozenset({"append_entry", "spawn", "call_plugins", "credentials", "ui.notify"})
+_SUPPORTED: Final = frozenset({"append_entry", "spawn", "call_later", "call_plugins", "credentials", "ui.notify"})
 
 
 def _refuse(what: str) -> NoReturn:
@@ -33,7 +30,7 @@ class FileUi:
     """Notifications go to standard error; nobody can be asked."""
 
     def notify(self, message: str, level: NotifyLevel = "info") -> None:
-        """Prints one line to standard error, without control sequences."""
+        """Prints to standard error, without control sequences."""
         prefix = "" if level == "info" else f"{level}: "
         print(prefix + printable(message), file=sys.stderr)
 
@@ -49,86 +46,36 @@ class FileUi:
         return ""
 
     def set_editor_text(self, text: str) -> None:
-        """Raises Unsupported: there is no editor to put text into, and it must not get lost unseen."""
+        """Raises Unsupported: there is no editor, and the text must not get lost unseen."""
         _refuse("setting the editor's text")
 
 
-class FileContext:
-    """One plugin's ``ctx`` over a session file.
+class FileDriver:
+    """See `contexthost.runtime.Driver`; everything that needs a running agent is refused."""
 
-    Args:
-        plugin: the plugin's name.
-        session, authority: the session and its projection, shared by all plugins.
-        settings: the host's.
-        tasks: where spawned work is kept, for the host to await at the end.
-        call_plugins: dispatches a plugin's own hooks.
-    """
+    mode: Mode = "print"
+    has_ui = False
+    signal: AbortSignal | None = None
 
-    def __init__(
-        self,
-        plugin: str,
-        session: Session,
-        authority: ProjectionAuthority,
-        settings: HostSettings,
-        tasks: set[asyncio.Task[None]],
-        call_plugins: CallPlugins,
-    ) -> None:
-        self._plugin = plugin
-        self._session = session
-        self._authority = authority
-        self._settings = settings
-        self._tasks = tasks
-        self._call_plugins = call_plugins
-        self.ui = FileUi()
+    def __init__(self) -> None:
+        self._runtime: Runtime | None = None
 
-    @property
-    def snapshot(self) -> Snapshot:
-        """What the model would see now."""
-        return self._authority.snapshot()
-
-    @property
-    def usage(self) -> EffectiveUsage:
-        """How full the window is."""
-        return self.snapshot.usage
-
-    @property
-    def session(self) -> Session:
-        """The session."""
-        return self._session
+    def bind(self, runtime: Runtime) -> None:
+        """Says which session it drives."""
+        self._runtime = runtime
 
     @property
     def model(self) -> ModelInfo | None:
         """The model that the session last used, as far as the file names it."""
-        model = self.snapshot.model or {}
+        model = (self._runtime.authority.snapshot().model if self._runtime is not None else None) or {}
         provider, model_id = model.get("provider"), model.get("modelId")
         if not isinstance(provider, str) or not isinstance(model_id, str):
             return None
         return ModelInfo(provider=provider, id=model_id, api="")
 
-    @property
-    def mode(self) -> Mode:
-        """Always ``print``: one command, nobody to ask."""
-        return "print"
-
-    @property
-    def cwd(self) -> Path:
-        """The session's working directory; it may no longer exist."""
-        return Path(self._session.header.cwd or ".")
-
-    @property
-    def has_ui(self) -> bool:
-        """Nobody can answer."""
-        return False
-
-    @property
-    def signal(self) -> AbortSignal | None:
-        """Nothing runs."""
-        return None
-
-    @property
-    def data_dir(self) -> Path:
-        """The plugin's own directory, made when it is missing."""
-        return paths.plugin_data_dir(self._plugin)
+    def ui(self, plugin: str) -> Ui:
+        """Standard error."""
+        return FileUi()
 
     def supports(self, name: str) -> bool:
         """Whether a session file is enough for it."""
@@ -143,39 +90,51 @@ class FileContext:
         return False
 
     def compact(
-        self, *, only_if_idle: bool = False, to: str | None = None, custom_instructions: str | None = None
-    ) -> NoReturn:
+        self, plugin: str, *, only_if_idle: bool, to: str | None, custom_instructions: str | None
+    ) -> Awaitable[Entry]:
         """Raises Unsupported."""
         _refuse("asking for a compaction")
 
-    def send_user_message(self, content: str, images: Sequence[Mapping[str, Any]] = ()) -> None:
+    def send_user_message(self, plugin: str, content: str, images: Sequence[Mapping[str, Any]]) -> None:
         """Raises Unsupported."""
         _refuse("sending a message")
 
-    def release_held(self) -> None:
+    def release_held(self, plugin: str) -> None:
         """Nothing is ever held."""
 
-    def append_entry(self, custom_type: str, data: Any = None) -> None:
-        """Appends a custom entry to the file; raises what `Session.append` raises."""
-        self._authority.commit([CustomDraft(custom_type=custom_type, data=data)])
+    def append_entry(self, plugin: str, custom_type: str, data: Any) -> None:
+        """Appends a custom entry to the file; raises what `ProjectionAuthority.commit` raises."""
+        if self._runtime is None:
+            _refuse("appending an entry before the session is open")
+        self._runtime.authority.commit([CustomDraft(custom_type=custom_type, data=data)])
 
     def abort(self) -> None:
         """Nothing runs."""
 
-    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        """Runs beside the command; the host waits for it or cancels it at the end."""
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
 
-    def call_later(self, seconds: float, callback: Callable[[], None]) -> Timer:
-        """Raises Unsupported: a command ends before any timer."""
-        _refuse("a timer")
+@asynccontextmanager
+async def open_file(
+    path: str | Path, *, plugins: Sequence[object] = (), window: int | None = None, owner: str = "contexthost"
+) -> AsyncIterator[Runtime]:
+    """Opens a session file with the installed plugins, and ``plugins`` besides; opening writes nothing.
 
-    async def call_plugins(self, hook: str, event: object) -> list[tuple[str, Any]]:
-        """(plugin, answer) of all plugins that answered."""
-        return await self._call_plugins(hook, event)
+    Plugins get ``session_start`` on entering and ``session_shutdown`` on leaving. ``window`` is the context window in
+    tokens (``contextWindow`` of ``host.json`` by default), ``owner`` who locks the session when something is written.
 
-    async def credentials(self, provider: str) -> str | None:
-        """The provider's key, or None."""
-        return await asyncio.to_thread(resolve_credential, provider, self._settings)
+    Raises:
+        SessionNotFound, SessionFormatError: the file cannot be used.
+        PluginError: one of ``plugins`` cannot be registered.
+    """
+    settings = load_settings(HostSettings, "host")
+    driver = FileDriver()
+    ui = FileUi()
+    manager = load_plugins(settings.values, extra=plugins, report=lambda failure: ui.notify(str(failure), "warning"))
+    session = Session.open(path, owner=owner)
+    runtime = Runtime(session, plugins=manager, settings=settings, driver=driver, window=window)
+    driver.bind(runtime)
+    await runtime.notify("session_start", SessionStartEvent(reason="startup"))
+    try:
+        yield runtime
+    finally:
+        await runtime.notify("session_shutdown", SessionShutdownEvent(reason="quit"))
+        await runtime.close()
