@@ -13,7 +13,16 @@ from typing import Any
 
 from support.builder import Json, SessionBuilder, encode, text_block, tool_call
 
-__all__ = ["KINDS", "MENDED_BY_APPENDING", "MENDED_BY_RESCUE", "Broken", "broken_session", "healthy_session", "unpaired"]
+__all__ = [
+    "KINDS",
+    "MENDED_BY_APPENDING",
+    "MENDED_BY_RESCUE",
+    "VARIANTS",
+    "Broken",
+    "broken_session",
+    "healthy_session",
+    "unpaired",
+]
 
 VARIANTS = 24  # of each kind in the tests
 
@@ -228,8 +237,15 @@ def _repeated_call(talk: _Talk) -> None:
 def _bad_content(talk: _Talk) -> None:
     rng, build = talk.random, talk.build
     talk.ask()
-    how = rng.randrange(4)
-    if how == 0:
+    how = rng.randrange(6)
+    if how == 4:
+        talk.say([{"type": "toolCall", "id": "bare", "name": "read"}])
+        build.tool_result("bare", "x")
+        talk.expected.append(talk.last - 1)
+        return
+    if how == 5:
+        talk.say([], text=[text_block("a"), {"type": "thinking"}])
+    elif how == 0:
         build.message({"role": "assistant", "content": "plain text", "stopReason": "stop"})
     elif how == 1:
         call = talk.call()
@@ -241,6 +257,14 @@ def _bad_content(talk: _Talk) -> None:
         build.user([text_block("a"), rng.choice([None, {"type": "text"}, {"type": "text", "text": 5}])])
     talk.expect()
     talk.say([])
+
+
+def _bad_edit(talk: _Talk) -> None:
+    talk.ask()
+    target = talk.say([])
+    replacement: Json = talk.random.choice([{}, {"replacement": "text"}, {"replacement": 5}, {"replacement": [1]}])
+    talk.build.entry("context_edit", targetId=target, **replacement)
+    talk.expect()
 
 
 # -- compactions ------------------------------------------------------------------------------------------------------
@@ -408,6 +432,7 @@ _BREAK: dict[str, tuple[Callable[[_Talk], None], list[int]]] = {
     "unanswered-call": (_unanswered_call, _PAIRS),
     "repeated-call": (_repeated_call, _PAIRS),
     "bad-content": (_bad_content, _PAIRS),
+    "bad-edit": (_bad_edit, _TREE),
     "unknown-kept-id": (_unknown_kept, _PAIRS),
     "empty-summary": (_empty_summary, _PAIRS),
     "compaction-inside-pair": (_compaction_inside_pair, _PAIRS),
@@ -427,7 +452,7 @@ _BREAK: dict[str, tuple[Callable[[_Talk], None], list[int]]] = {
 KINDS = tuple(_BREAK)
 MENDED_BY_APPENDING = (
     "orphan-result", "duplicate-result", "late-result", "unanswered-call", "repeated-call", "bad-content",
-    "unknown-kept-id", "empty-summary", "compaction-inside-pair",
+    "bad-edit", "unknown-kept-id", "empty-summary", "compaction-inside-pair",
 )  # fmt: skip
 MENDED_BY_RESCUE = ("missing-id", "duplicate-id", "missing-parent", "parent-cycle", "no-message", "no-header")
 

@@ -69,7 +69,7 @@ def examine_compaction(authority: ProjectionAuthority, snapshot: Snapshot) -> Co
     report = healthy
     if unknown_kept or empty:
         prior = authority.at(compaction.parent_id)
-        if not any(_is_conversation(item) for item in prior.entries):
+        if isinstance(summary, str) and not any(_is_conversation(item) for item in prior.entries):
             return healthy  # nothing was there to be lost
         if empty:
             kept = _as_much_as_fits(prior, snapshot, compaction, first if known else None)

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from contexthost.diagnosis.compactions import CompactionReport, examine_compaction
-from contexthost.diagnosis.content import content_edits
+from contexthost.diagnosis.content import broken_edits, content_edits
 from contexthost.diagnosis.finding import Finding
 from contexthost.diagnosis.lines import Line, line_numbers, read_lines
 from contexthost.diagnosis.pairs import PairFault, Replacement
 from contexthost.diagnosis.structure import examine_structure
 from contexthost.errors import ParentCycle
 from contexthost.projection import ContextEditDraft, Draft, ProjectionAuthority
-from contexthost.session import Session
 
 __all__ = ["Diagnosis", "Finding", "diagnose", "examine"]
 
@@ -78,7 +77,10 @@ def _examine_context(
     snapshot = authority.snapshot()
     report = examine_compaction(authority, snapshot)
     contents = content_edits(report.after.entries)
-    edits: dict[str, Replacement] = {**contents, **report.pairs.edits}
+    broken = broken_edits(report.after.entries)
+    edits: dict[str, Replacement] = {target: {"content": blocks} for target, blocks in contents.items()}
+    edits |= dict.fromkeys(broken.values(), None)
+    edits |= report.pairs.edits
     if edits:
         # Never sent by Pi, so this changes nothing for the model; but not every reader of the file knows that.
         edits |= {entry_id: None for entry_id in report.pairs.failed_with_calls if entry_id not in edits}
@@ -86,7 +88,7 @@ def _examine_context(
         return (), []
     drafts: list[Draft] = [] if report.draft is None else [report.draft]
     drafts += [ContextEditDraft(target_id=target, replacement=value) for target, value in edits.items()]
-    findings = [*_of_compaction(report, authority.session), *_of_pairs(report, edits), *_of_content(contents, edits)]
+    findings = [*_of_compaction(report), *_of_pairs(report, edits), *_of_content(contents, edits), *_of_edits(broken)]
     shown = {entry.source.id for entry in snapshot.entries}
     placed = []
     for finding in findings:
@@ -98,7 +100,7 @@ def _examine_context(
     return tuple(drafts), placed
 
 
-def _of_compaction(report: CompactionReport, session: Session) -> Iterator[Finding]:
+def _of_compaction(report: CompactionReport) -> Iterator[Finding]:
     compaction, draft = report.compaction, report.draft
     if compaction is None or draft is None:
         return
@@ -192,12 +194,23 @@ def _repair_of(fault: PairFault, edits: Mapping[str, Replacement]) -> str:
     return f"Append context edits: {'; '.join(parts)}. The file keeps all of it."
 
 
-def _of_content(contents: Mapping[str, Replacement], edits: Mapping[str, Replacement]) -> Iterator[Finding]:
+def _of_content(contents: Iterable[str], edits: Mapping[str, Replacement]) -> Iterator[Finding]:
     for entry_id in contents:
         yield Finding(
             kind="bad-content", mend="append", entry_id=entry_id,
-            problem="the message's content is not a list of blocks",
-            model_sees="Nothing at all: Pi fails when it builds a request.",
-            repair=f"Append a context edit that gives entry {entry_id} the same content as blocks.",
+            problem="the message's content is not what Pi expects: a list of blocks with all their parts",
+            model_sees="Nothing at all: Pi fails when it builds a request or counts tokens.",
+            repair=f"Append a context edit that gives entry {entry_id} the same content as whole blocks.",
             drafts=(ContextEditDraft(target_id=entry_id, replacement=edits[entry_id]),),
+        )  # fmt: skip
+
+
+def _of_edits(broken: Mapping[str, str]) -> Iterator[Finding]:
+    for entry_id, target in broken.items():
+        yield Finding(
+            kind="bad-edit", mend="append", entry_id=entry_id,
+            problem=f"a context edit of entry {target} that neither omits it nor says what stands in its place",
+            model_sees="Nothing at all: Pi fails on it.",
+            repair=f"Append a context edit that omits entry {target}.",
+            drafts=(ContextEditDraft(target_id=target, replacement=None),),
         )  # fmt: skip

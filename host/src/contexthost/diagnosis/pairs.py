@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
+from contexthost.diagnosis.content import clean_blocks
 from contexthost.messages import Message, convert_to_llm
 from contexthost.projection import ProjectedEntry
 
@@ -79,8 +80,16 @@ class _Batch:
 
 
 def sent_messages(entries: Sequence[ProjectedEntry]) -> list[Sent]:
-    """The messages of a snapshot's entries in the roles of a request, each with its entry's id."""
-    return [Sent(entry.source.id, sent) for entry in entries for sent in convert_to_llm(entry.messages)]
+    """The messages of a snapshot's entries in the roles of a request, each with its entry's id.
+
+    Content that Pi would fail on is already what `clean_blocks` makes of it.
+    """
+    return [Sent(entry.source.id, _clean(sent)) for entry in entries for sent in convert_to_llm(entry.messages)]
+
+
+def _clean(message: Message) -> Message:
+    blocks = clean_blocks(message.get("role"), message.get("content"))
+    return message if blocks is None else {**message, "content": blocks}
 
 
 def examine_pairs(messages: Sequence[Sent]) -> PairReport:
@@ -192,14 +201,12 @@ def without_calls(content: Sequence[Any], removed: set[int]) -> Replacement:
     """An assistant message's content without the blocks at some indices; None when nothing is left to say.
 
     Thinking stays with what it led to: providers refuse reasoning that nothing follows, and answers without the
-    reasoning that they were signed with.
+    reasoning that they were signed with. The content is clean (see `clean_blocks`).
     """
     kept: list[Any] = []
     thinking: list[Any] = []
     followed = lost = False
     for index, block in enumerate(content):
-        if not _is_block(block):
-            continue
         if block["type"] == "thinking":
             if followed or lost:
                 thinking, followed, lost = [], False, False
@@ -218,12 +225,6 @@ def without_calls(content: Sequence[Any], removed: set[int]) -> Replacement:
 
 def _says_something(block: Mapping[str, Any]) -> bool:
     return bool(block["text"].strip()) if block["type"] == "text" else block["type"] != "thinking"
-
-
-def _is_block(block: Any) -> bool:
-    if not isinstance(block, dict) or not isinstance(block.get("type"), str):
-        return False
-    return block["type"] != "text" or isinstance(block.get("text"), str)
 
 
 def _batch(sent: Sent) -> _Batch:

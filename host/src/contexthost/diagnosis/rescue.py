@@ -10,7 +10,9 @@ How entries are chained again, in the order of the file:
    kept entry the next entry that was saved; other references stay as they are.
 4. A parent that is missing, is not text, or would close a circle is replaced by the saved entry before it in the file.
    A parent that is null stays null: that is how Pi begins a second root.
-5. In a version 1 file, which has no parents, each entry follows the one before it.
+5. A message with content that Pi fails on gets what `contexthost.diagnosis.content.clean_blocks` makes of it; a
+   command of the user without its text or output gets an empty one.
+6. In a version 1 file, which has no parents, each entry follows the one before it.
 
 The result is then repaired as ``--repair`` would (see `contexthost.diagnosis.findings`).
 """
@@ -25,6 +27,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from contexthost.diagnosis.content import clean_blocks
 from contexthost.diagnosis.findings import Diagnosis, examine
 from contexthost.diagnosis.lines import BOM, Line, read_lines, salvage
 from contexthost.errors import SessionFormatError, SessionNotFound, SessionWriteError
@@ -264,10 +267,18 @@ def _entry(one: _Saved, chain: _Chain, version: int) -> dict[str, Any]:
                 data[key] = meant.new_id
     if version < 2 and made["type"] == "compaction":
         _migrate_index(data, chain)
-    message = data.get("message")
-    if version < 3 and isinstance(message, dict) and message.get("role") == "hookMessage":
-        data["message"] = {**message, "role": "custom"}
+    if isinstance(data.get("message"), dict):
+        data["message"] = _whole_message(data["message"], version)
     return {**made, **data}
+
+
+def _whole_message(message: dict[str, Any], version: int) -> dict[str, Any]:
+    if message.get("role") == "hookMessage" and version < 3:
+        return {**message, "role": "custom"}
+    if message.get("role") == "bashExecution":
+        return {**message, **{key: "" for key in ("command", "output") if not isinstance(message.get(key), str)}}
+    blocks = clean_blocks(message.get("role"), message.get("content"))
+    return message if blocks is None else {**message, "content": blocks}
 
 
 def _migrate_index(data: dict[str, Any], chain: _Chain) -> None:

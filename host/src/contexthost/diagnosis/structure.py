@@ -209,6 +209,13 @@ def _message(entry: Entry, on_branch: bool, line: int) -> Iterator[Finding]:
             severity="problem" if on_branch else "notice",
             repair=f"{_RESCUE}leaves it out; what followed it follows the entry before it.",
         )  # fmt: skip
+    elif on_branch and entry.role == "bashExecution" and not _is_command(message):
+        yield Finding(
+            kind="bad-content", mend="rescue", entry_id=entry.id, line=line,
+            problem="a command without its text or its output",
+            model_sees="Nothing at all: Pi fails when it counts tokens.",
+            repair=f"{_RESCUE}puts an empty text there.",
+        )  # fmt: skip
     elif on_branch and entry.role not in _ROLES:
         yield Finding(
             kind="unknown-role", severity="notice", mend="none", entry_id=entry.id, line=line,
@@ -216,3 +223,7 @@ def _message(entry: Entry, on_branch: bool, line: int) -> Iterator[Finding]:
             model_sees="Nothing of it: Pi leaves it out of requests.",
             repair="Nothing is needed.",
         )  # fmt: skip
+
+
+def _is_command(message: Mapping[str, Any]) -> bool:
+    return isinstance(message.get("command"), str) and isinstance(message.get("output"), str)

@@ -11,7 +11,9 @@ import { parseArgs } from "node:util";
 
 const args = parseArgs({ allowPositionals: true, options: { pi: { type: "string", default: import.meta.dirname } } });
 const dist = join(args.values.pi, "node_modules", "@earendil-works", "pi-coding-agent", "dist");
-const pi = await import(pathToFileURL(join(dist, "index.js")).href);
+const load = (...parts) => import(pathToFileURL(join(dist, ...parts)).href);
+const pi = await load("index.js");
+const { prepareCompaction } = await load("core", "compaction", "compaction.js"); // not among the package's exports
 
 function opened(path) {
   const session = pi.SessionManager.open(path);
@@ -23,6 +25,8 @@ function opened(path) {
     entries: session.getEntries().length,
     leaf: session.getLeafId() ?? null,
     branch: session.getBranch().map((entry) => entry.id),
+    estimatedTokens: messages.reduce((sum, message) => sum + pi.estimateTokens(message), 0),
+    compactable: prepareCompaction(session.getBranch(), pi.DEFAULT_COMPACTION_SETTINGS) !== undefined,
     messages,
     sent: pi.convertToLlm(messages),
   };
