@@ -80,7 +80,7 @@ def test_thinking_is_left_out_and_images_become_a_note() -> None:
 
 
 def test_commands_notes_and_summaries_are_user_messages_with_a_label() -> None:
-    messages = [
+    messages: list[dict[str, Any]] = [
         {"role": "system", "content": "You are."},
         {"role": "bashExecution", "command": "ls", "output": "a.py", "exitCode": 0},
         {"role": "bashExecution", "command": "pwd", "output": "/", "exitCode": 0, "excludeFromContext": True},

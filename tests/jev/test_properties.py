@@ -52,7 +52,7 @@ def histories(draw: st.DrawFn) -> list[JevMessage]:
                 history.append(message)
             if results:
                 history.append(JevMessage("user", tool_results=tuple(results)))
-            elif late and draw(st.booleans()):
+            elif late and draw(st.integers(0, 1)):
                 history.append(JevMessage("user", tool_results=(late.pop(0),)))
     return history
 
