@@ -8,8 +8,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from contexthost_jev.core import Answer, DoesNotFit, NothingToPrune, Scored, compact
 from contexthost_jev.estimate import estimate_tokens, to_json
@@ -52,7 +51,7 @@ def histories(draw: st.DrawFn) -> list[JevMessage]:
                 history.append(message)
             if results:
                 history.append(JevMessage("user", tool_results=tuple(results)))
-            elif late and draw(st.integers(0, 1)):
+            elif draw(st.booleans()) and late:
                 history.append(JevMessage("user", tool_results=(late.pop(0),)))
     return history
 

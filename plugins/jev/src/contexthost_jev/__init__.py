@@ -119,10 +119,13 @@ def session_shutdown(event: SessionShutdownEvent, ctx: Context) -> None:
 async def session_before_compact(event: SessionBeforeCompactEvent, ctx: Context) -> Cancel | CompactionResult | None:
     """Makes the compaction, or leaves it to others and says why; one that is addressed to jev is cancelled then."""
     from contexthost.events import Cancel
-    from contexthost_jev.compactor import attempt
+    from contexthost_jev.compactor import aborted, attempt
 
+    if event.draft is not None:  # another plugin has made it already
+        return None
     session = ctx.session.id
-    _process.running.pop(session, None)
+    # Until it has ended it counts as aborted: an abort may cancel this very call.
+    _process.running[session] = aborted(event.reason)
     made = await attempt(event, ctx, _process.settings())
     _process.running[session] = _process.last[session] = made
     if made.outcome == "aborted":
@@ -149,7 +152,7 @@ def session_compact(event: SessionCompactEvent, ctx: Context) -> None:
 def session_compact_failed(event: SessionCompactFailedEvent, ctx: Context) -> None:
     """Tells of an abort in a few words."""
     made = _process.running.pop(ctx.session.id, None)
-    if made is not None and made.outcome == "aborted":
+    if event.aborted and made is not None and made.outcome == "aborted":
         ctx.ui.notify(made.text)
 
 

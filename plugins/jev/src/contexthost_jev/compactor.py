@@ -14,7 +14,7 @@ from contexthost_jev.errors import JevAborted, JevFailure
 from contexthost_jev.keys import KEY_HELP, Key, find_key
 from contexthost_jev.settings import JevSettings, options_of
 
-__all__ = ["Attempt", "attempt", "told"]
+__all__ = ["Attempt", "aborted", "attempt", "told"]
 
 Outcome = DeclinedKind | Literal["compacted", "aborted"]
 
@@ -56,12 +56,17 @@ async def attempt(event: SessionBeforeCompactEvent, ctx: Context, loaded: Loaded
     try:
         outcome = await _compact(event, ctx, loaded.values)
     except JevAborted:
-        return Attempt(event.reason, "aborted", f"jev, {event.reason} compaction: aborted, nothing was changed.")
+        return aborted(event.reason)
     if isinstance(outcome, Compacted):
         return Attempt(event.reason, "compacted", told(event.reason, outcome), outcome.result)
     ending = "Nothing was compacted." if event.addressed_to is not None else "The built-in summary is made instead."
     words = _WORDS[outcome.kind]
     return Attempt(event.reason, outcome.kind, f"jev, {event.reason} compaction: {words}: {outcome.detail}. {ending}")
+
+
+def aborted(reason: CompactionReason) -> Attempt:
+    """One that was aborted."""
+    return Attempt(reason, "aborted", f"jev, {reason} compaction: aborted.")
 
 
 def told(reason: str, done: Compacted) -> str:
