@@ -11,8 +11,12 @@ from contexthost.messages import js_json
 __all__ = ["estimate_tenths", "estimate_tokens", "to_json", "tokens_of_tenths"]
 
 _LETTERS: Final = re.compile(r"[A-Za-z]{1,6}")
-_OTHERS: Final = re.compile(r"[^\sA-Za-z0-9]")
-_DIGITS: Final = "0123456789"
+_WIDE_SYMBOLS: Final = re.compile(r"[^\s\x00-\x7f]")
+_DIGITS: Final = b"0123456789"
+_NO_ASCII_SYMBOL: Final = bytes(
+    byte for byte in range(256) if byte >= 0x80 or chr(byte).isalnum() or chr(byte).isspace()
+)
+_ENCODER: Final = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 
 
 def estimate_tenths(text: str) -> int:
@@ -24,8 +28,12 @@ def estimate_tenths(text: str) -> int:
     to that of the texts joined unless a run of letters crosses the border.
     """
     letters = len(_LETTERS.findall(text))  # a run of n letters makes ceil(n / 6) = 1 + floor((n - 1) / 6) pieces
-    digits = sum(map(text.count, _DIGITS))
-    return 10 * letters + 5 * digits + 9 * len(_OTHERS.findall(text))
+    raw = text.encode("utf-8", "surrogatepass")  # deleting bytes is the fastest way to count them
+    digits = len(raw) - len(raw.translate(None, _DIGITS))
+    symbols = len(raw.translate(None, _NO_ASCII_SYMBOL))
+    if not text.isascii():
+        symbols += len(_WIDE_SYMBOLS.findall(text))
+    return 10 * letters + 5 * digits + 9 * symbols
 
 
 def estimate_tokens(text: str) -> int:
@@ -45,6 +53,6 @@ def to_json(value: Any) -> str:
     does it.
     """
     try:
-        return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+        return _ENCODER.encode(value)
     except (ValueError, RecursionError):
         return js_json(value)

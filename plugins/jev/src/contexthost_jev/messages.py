@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Literal
 
 from contexthost_jev.estimate import to_json
@@ -13,13 +14,18 @@ __all__ = ["JevMessage", "Role", "ToolResult", "ToolUse", "history_chars", "mess
 Role = Literal["user", "assistant"]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ToolUse:
     """One call: ``id`` pairs it with its result, ``input`` is any JSON."""
 
     id: str
     tool: str
     input: Any
+
+    @cached_property
+    def input_json(self) -> str:
+        """The input as compact JSON."""
+        return to_json(self.input)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +62,7 @@ class JevMessage:
 
 def message_chars(message: JevMessage) -> int:
     """Characters (code points) of a message: its text, its inputs as compact JSON, the texts of its results."""
-    inputs = sum(len(to_json(use.input)) for use in message.tool_uses)
+    inputs = sum(len(use.input_json) for use in message.tool_uses)
     return len(message.text) + inputs + sum(len(result.text) for result in message.tool_results)
 
 

@@ -15,7 +15,6 @@ from contexthost_jev.collect import ToolCall
 from contexthost_jev.core import DoesNotFit, NothingToPrune, Plan, plan
 from contexthost_jev.decide import reduction_ratio
 from contexthost_jev.errors import JevFailure
-from contexthost_jev.estimate import to_json
 from contexthost_jev.messages import JevMessage, history_chars
 from contexthost_jev.options import JevOptions
 
@@ -111,11 +110,11 @@ def plan_session(
 
 
 def _texts(call: ToolCall) -> tuple[str, str]:
-    return to_json(call.use.input), call.result.text
+    return call.use.input_json, call.result.text
 
 
 def _all_texts(messages: Iterable[JevMessage]) -> Iterable[str]:
     for message in messages:
         yield message.text
-        yield from (to_json(use.input) for use in message.tool_uses)
+        yield from (use.input_json for use in message.tool_uses)
         yield from (result.text for result in message.tool_results)

@@ -124,7 +124,7 @@ class _Input:
 
     def __init__(self, use: ToolUse) -> None:
         self._use = use
-        self._json = to_json(use.input)
+        self._json = use.input_json
         self._shown: Any = use.input
         try:
             json.dumps(use.input, allow_nan=False)

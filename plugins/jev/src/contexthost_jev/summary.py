@@ -22,7 +22,6 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Final
 
-from contexthost_jev.estimate import to_json
 from contexthost_jev.messages import JevMessage, ToolResult, ToolUse
 
 __all__ = ["MARKER", "RECOVERY_TOOLS", "decode_summary", "encode_summary", "is_verbatim_summary", "recovery_line"]
@@ -84,7 +83,7 @@ def _parts(message: JevMessage, results: dict[str, ToolResult], called: set[str]
         size, body = (f", {len(message.text)}", f"\n{message.text}") if message.text else ("", "")
         yield f"[{message.role}{label}{size}]{body}"
     for use in message.tool_uses:
-        given = to_json(use.input)
+        given = use.input_json
         name = use.tool if _PLAIN_NAME.fullmatch(use.tool) else json.dumps(use.tool)
         result = results.get(use.id)
         ending, body = ("no result", "") if result is None else (_status(result), f"\n{result.text}")
