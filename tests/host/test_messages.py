@@ -11,6 +11,8 @@ import math
 from typing import Any
 
 import pytest
+from hypothesis import given, strategies as st
+
 from contexthost.messages import (
     bash_execution_text,
     canonical_digest,
@@ -26,8 +28,6 @@ from contexthost.messages import (
     utf16_key,
     utf16_len,
 )
-from hypothesis import given
-from hypothesis import strategies as st
 
 # --- strings -------------------------------------------------------------------------------------------------------
 

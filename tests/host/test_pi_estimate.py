@@ -9,6 +9,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from hypothesis import given, strategies as st
+
 from contexthost.messages import Message
 from contexthost.tokens.pi import (
     ContextEstimate,
@@ -18,8 +20,6 @@ from contexthost.tokens.pi import (
     estimate_projected_context_tokens,
     pi_estimate,
 )
-from hypothesis import given
-from hypothesis import strategies as st
 from support.compaction_fakes import FakeEntry, assistant, compaction, edit, label, project, result, system, user
 
 

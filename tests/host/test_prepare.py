@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pytest
+from hypothesis import given, strategies as st
+
 from contexthost.compaction import CompactionSettings, FileOps, Preparation, prepare_compaction, should_compact
 from contexthost.messages import Message
-from hypothesis import given
-from hypothesis import strategies as st
 from support.compaction_fakes import (
     FakeEntry,
     FakeProjection,

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from contexthost.errors import EntryNotFound, InvalidDraft, ParentCycle, SessionLocked
 from contexthost.projection import (
     MASK_PREFIX,

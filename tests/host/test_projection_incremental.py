@@ -11,6 +11,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from hypothesis import given, settings, strategies as st
+
 from contexthost.errors import ParentCycle
 from contexthost.projection import (
     MASK_PREFIX,
@@ -22,8 +24,6 @@ from contexthost.projection import (
 )
 from contexthost.session import Session
 from contexthost.session.entries import encode_json
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from support.builder import text_block, tool_call, usage_of
 
 Step = tuple[Any, ...]

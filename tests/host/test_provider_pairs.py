@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from hypothesis import given, settings, strategies as st
+
 from contexthost.messages import convert_to_llm
 from contexthost.projection.provider import Mend, mend
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 Message = dict[str, Any]
 

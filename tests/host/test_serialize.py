@@ -8,6 +8,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from hypothesis import given, strategies as st
+
 from contexthost.compaction import (
     FileLists,
     FileOps,
@@ -18,8 +20,6 @@ from contexthost.compaction import (
     truncate,
 )
 from contexthost.messages import Message, utf16_len
-from hypothesis import given
-from hypothesis import strategies as st
 from support.compaction_fakes import compaction
 
 

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from contexthost.errors import SessionChanged, SessionFormatError, SessionLocked, SessionWriteError
 from contexthost.session import Session
 from support.builder import Literal, SessionBuilder, encode, text_block
@@ -698,7 +699,7 @@ def test_a_migration_interrupted_at_any_step_leaves_the_original_and_nothing_bes
         monkeypatch.setattr(Path, "replace", fail)
     elif step == "link" and isinstance(fault, OSError):
         monkeypatch.setattr(os, "link", fail)
-        monkeypatch.setattr(Path, "open", failing_exclusive_open(fault))
+        monkeypatch.setattr(Path, "rename", fail)
     else:
         monkeypatch.setattr(os, step, fail)
     expected = SessionWriteError if isinstance(fault, OSError) else Stopped
@@ -709,17 +710,6 @@ def test_a_migration_interrupted_at_any_step_leaves_the_original_and_nothing_bes
     assert path.stat().st_ino == inode
     assert [one.name for one in path.parent.iterdir()] == ["session.jsonl"]
     assert state(session) == known
-
-
-def failing_exclusive_open(fault: OSError) -> Callable[..., Any]:
-    real_open = Path.open
-
-    def open_(self: Path, mode: str = "r", *rest: Any, **more: Any) -> Any:
-        if mode == "xb":
-            raise fault
-        return real_open(self, mode, *rest, **more)
-
-    return open_
 
 
 def test_what_another_program_writes_during_the_migration_stops_it(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

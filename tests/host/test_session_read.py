@@ -15,6 +15,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from contexthost.errors import EntryNotFound, ParentCycle, SessionFormatError, SessionNotFound
 from contexthost.session import Session
 from contexthost.session.find import find_session

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import tiktoken
 import tiktoken.load as load
+
 from contexthost.errors import SettingsError
 from contexthost.tokens import TiktokenCounter, default_counter, effective_usage, message_tokens
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
+
 from support.builder import Literal, SessionBuilder, image_block, tool_call, usage_of
 from support.pi import oracle
 from support.sessions import entry_ids, random_session, sessions

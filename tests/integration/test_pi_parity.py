@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from contexthost.cli.inspect import describe
 from contexthost.errors import ContexthostError, ParentCycle, SessionFormatError
 from support.builder import SessionBuilder

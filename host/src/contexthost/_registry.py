@@ -6,7 +6,6 @@ import difflib
 import importlib.metadata
 import inspect
 import logging
-import types
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
@@ -42,7 +41,7 @@ class Registry:
 
     def __init__(self, order: Sequence[str]) -> None:
         self.warnings: list[str] = []
-        self._ranks = {name: rank for rank, name in reversed(list(enumerate(order)))}
+        self._ranks = {name: rank for rank, name in enumerate(dict.fromkeys(order))}
         self._infos: dict[str, PluginInfo] = {}
         self._rejected: list[PluginInfo] = []
         self._pm = pluggy.PluginManager(hookspecs.PROJECT)
@@ -89,7 +88,7 @@ class Registry:
 
     def _load(self, entry_point: importlib.metadata.EntryPoint, disabled: frozenset[str]) -> None:
         name, dist = entry_point.name, entry_point.dist
-        info = PluginInfo(name, "active", dist.name if dist else "", dist.version if dist else "")
+        info = PluginInfo(name, "active", (dist and dist.name) or "", (dist and dist.version) or "")
         if name in self._infos:
             problem = f"the name is already taken by {self._infos[name].dist}"
             self._rejected.append(replace(info, state="failed", error=problem))
@@ -130,7 +129,7 @@ class Registry:
         names = [name for name in dir(namespace) if self._pm.parse_hookspec_opts(namespace, name) is not None]
         for name in names:
             spec = getattr(namespace, name)
-            if not set(inspect.signature(spec).parameters) <= {"event", "ctx"}:
+            if not set(inspect.signature(spec).parameters) - {"self"} <= {"event", "ctx"}:
                 return f"hook {name} takes other arguments than event and ctx"
             caller = getattr(self._pm.hook, name, None)
             if caller is not None and caller.has_spec():
@@ -139,7 +138,7 @@ class Registry:
                 if not set(implementation.argnames) <= {"event", "ctx"}:
                     plugin = implementation.plugin_name
                     self._fail(plugin, f"plugin {plugin}: hook {name} takes other arguments than event and ctx")
-            self._pm.add_hookspecs(types.SimpleNamespace(**{name: spec}))
+            self._pm.add_hookspecs(type("Declared", (), {name: spec}))
         return "" if names else "there is no function marked with hookspec"
 
     def pending(self) -> list[tuple[str, str]]:
@@ -163,8 +162,6 @@ class Registry:
 
     def _warn_left_out(self, name: str, problem: str) -> None:
         self.warnings.append(f"plugin {name} is left out: {problem.removeprefix(f'plugin {name}: ')}")
-
-    # Implementations ------------------------------------------------------------------------------------------------
 
     def _callers(self) -> list[tuple[str, pluggy.HookCaller]]:
         return [(name, value) for name, value in vars(self._pm.hook).items() if isinstance(value, pluggy.HookCaller)]

@@ -1,0 +1,118 @@
+"""The ``contexthost`` command. Importing it is cheap: a command's own module is imported when the command runs."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from typing import Any, Final
+
+import click
+
+__all__ = ["main"]
+
+_COMMANDS: Final = {
+    "config": ("contexthost.cli.config", "Show and write settings."),
+    "context": ("contexthost.cli.context", "Show where a session's context window goes."),
+    "demo": ("contexthost.cli.demo", "A bundled session through the installed plugins: before and after."),
+    "doctor": ("contexthost.cli.doctor", "Check a session for damage and mend it; or the installation."),
+    "inspect": ("contexthost.cli.inspect", "Print the exact projection of sessions as JSON."),
+    "plugins": ("contexthost.cli.plugins", "List the plugins and what became of them."),
+    "sessions": ("contexthost.cli.sessions", "List the sessions that Pi has on this machine."),
+}
+"""Name → module with a function ``command``, and the line for ``--help``, so that help imports nothing."""
+
+_PLUGIN_COMMANDS: Final = {
+    "codex": "contexthost-codex-native",
+    "jev": "contexthost-jev",
+    "mask": "contexthost-masking",
+    "recall": "contexthost-relay",
+    "relay": "contexthost-relay",
+}
+"""Commands of the known plugins → the package to install when one is missing."""
+
+
+class _Commands(click.Group):
+    """The host's commands by name, then those that installed plugins register."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted({*_COMMANDS, *(command.name or "" for command in _plugin_commands())})
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name in _COMMANDS:
+            command: click.Command = importlib.import_module(_COMMANDS[cmd_name][0]).command
+            return command
+        for found in _plugin_commands():
+            if found.name == cmd_name:
+                return found
+        if cmd_name in _PLUGIN_COMMANDS:
+            raise click.ClickException(
+                f"`contexthost {cmd_name}` is a command of a plugin that is not installed: "
+                f"pip install {_PLUGIN_COMMANDS[cmd_name]}"
+            )
+        return None
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        rows = [(name, text) for name, (_, text) in sorted(_COMMANDS.items())]
+        extra = sorted((command.name or "", command.get_short_help_str(80)) for command in _plugin_commands())
+        with formatter.section("Commands"):
+            formatter.write_dl(rows)
+        if extra:
+            with formatter.section("Commands of plugins"):
+                formatter.write_dl(extra)
+
+
+def _plugin_commands() -> list[click.Command]:
+    from contexthost.config import HostSettings, load_settings
+    from contexthost.runtime import load_plugins
+
+    manager = load_plugins(load_settings(HostSettings, "host").values)
+    return [command for _, command in manager.items("register_cli", click.Command) if command.name not in _COMMANDS]
+
+
+def _print_version(ctx: click.Context, parameter: click.Parameter, value: bool) -> None:
+    if value and not ctx.resilient_parsing:
+        import importlib.metadata
+
+        click.echo(f"contexthost {importlib.metadata.version('contexthost')}")
+        ctx.exit()
+
+
+@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.option("--debug", is_flag=True, help="Show a traceback when something fails.")
+@click.option("--version", is_flag=True, is_eager=True, expose_value=False, callback=_print_version, help="Show it.")
+def _root(debug: bool) -> None:
+    """Keeps long coding-agent sessions inside their context window without losing what matters.
+
+    SESSION is a path, a session id or its unique beginning, or "latest".
+    """
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Runs the command line and exits: 0, 1 with one line of what went wrong, 2 for wrong arguments."""
+    from contexthost.errors import ContexthostError
+
+    given = sys.argv[1:] if arguments is None else arguments
+    try:
+        status: Any = _root.main(args=given, prog_name="contexthost", standalone_mode=False)
+    except click.UsageError as error:
+        error.show()
+        sys.exit(2)
+    except click.exceptions.Abort:
+        click.echo("Aborted.", err=True)
+        sys.exit(130)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(error.exit_code)
+    except BrokenPipeError:
+        # The reader of our output went away (`| head`): not an error, and the interpreter must not write again.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(141)
+    except ContexthostError as error:
+        if "--debug" in given:
+            raise
+        from contexthost.text import one_line
+
+        click.echo(f"Error: {one_line(str(error))}", err=True)
+        sys.exit(1)
+    sys.exit(status if isinstance(status, int) else 0)

@@ -5,6 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import click
+
+from contexthost.cli.output import echo_json
 from contexthost.compaction import (
     CompactionSettings,
     compute_file_lists,
@@ -12,13 +15,16 @@ from contexthost.compaction import (
     prepare_compaction,
     serialize_conversation,
 )
+from contexthost.config import HostSettings, load_settings
+from contexthost.errors import ContexthostError
 from contexthost.messages import canonical_digest, convert_to_llm, digest_message, utf16_key
 from contexthost.projection import DEFAULT_WINDOW, ProjectionAuthority, Snapshot, context_messages
 from contexthost.session import Session
-from contexthost.tokens import TokenCounter
+from contexthost.session.find import find_session
+from contexthost.tokens import TokenCounter, default_counter
 from contexthost.tokens.pi import pi_estimate
 
-__all__ = ["describe"]
+__all__ = ["command", "describe"]
 
 
 def describe(
@@ -116,3 +122,36 @@ def _preparation(session: Session, snapshot: Snapshot, keep_recent: int) -> dict
         "readFiles": sorted(prepared.file_ops.read, key=utf16_key),
         "changedFiles": compute_file_lists(prepared.file_ops).modified_files,
     }
+
+
+@click.command("inspect")
+@click.argument("sessions", nargs=-1, required=True, metavar="SESSION...")
+@click.option("--leaf", metavar="ID", help="Look from this entry instead of the last one.")
+@click.option(
+    "--keep-recent", type=click.IntRange(min=0), default=20_000, show_default=True, help="Pi's keepRecentTokens."
+)
+@click.option("--json", "as_json", is_flag=True, help="One line of JSON per session; otherwise it is indented.")
+@click.option("--context-window", type=click.IntRange(min=1), metavar="N", help="Tokens; default: host.json's.")
+def command(
+    sessions: tuple[str, ...], leaf: str | None, keep_recent: int, as_json: bool, context_window: int | None
+) -> None:
+    """Print the exact projection of each SESSION: what the model would see, entry by entry.
+
+    A session that cannot be read gives {"error": …} in its place, and exit status 1.
+    """
+    settings = load_settings(HostSettings, "host").values
+    counter = default_counter(settings.encoding)
+    window = context_window or settings.contextWindow
+    failed: ContexthostError | None = None
+    for reference in sessions:
+        try:
+            shown = describe(
+                find_session(reference), leaf=leaf, keep_recent=keep_recent, counter=counter, window=window
+            )
+        except ContexthostError as error:
+            if len(sessions) == 1:
+                raise
+            failed, shown = error, {"error": str(error)}
+        echo_json(shown, indent=None if as_json else 2)
+    if failed is not None:
+        raise failed

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from contexthost.messages import Message
+from contexthost.bulk import many_objects
+from contexthost.messages import Message, current_system_message
 from contexthost.projection.entries import ProjectedEntry
 from contexthost.projection.overlay import EntrySource
 from contexthost.projection.provider import Mend, mend
@@ -107,7 +109,14 @@ class Snapshot:
     @functools.cached_property
     def messages(self) -> Sequence[Message]:
         """What the model sees, as Pi's projection has it; to be read, not written."""
-        return tuple(message for chunk in self.entries.chunks for message in chunk.once(_messages))
+        with many_objects():
+            return tuple(itertools.chain.from_iterable(chunk.once(_messages) for chunk in self.entries.chunks))
+
+    @functools.cached_property
+    def system_message(self) -> Message | None:
+        """The system prompt and tools in force: all system messages replayed; None if there are none."""
+        parts = (chunk.once(_system_messages) for chunk in self.entries.chunks)
+        return current_system_message(itertools.chain.from_iterable(parts))
 
     @functools.cached_property
     def _provider_view(self) -> tuple[Sequence[Message], Sequence[Mend]]:
@@ -153,6 +162,11 @@ class Snapshot:
 
 def _messages(items: tuple[ProjectedEntry, ...]) -> tuple[Message, ...]:
     return tuple(message for item in items for message in item.messages)
+
+
+def _system_messages(items: tuple[ProjectedEntry, ...]) -> tuple[Message, ...]:
+    shown = (item for item in items if item.source.type == "compaction" or item.source.role == "system")
+    return tuple(message for item in shown for message in item.messages if message.get("role") == "system")
 
 
 def _tokens(items: tuple[ProjectedEntry, ...]) -> int:

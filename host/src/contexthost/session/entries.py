@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import math
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final, NoReturn
 
 import msgspec
 
 from contexthost.errors import SessionFormatError
+from contexthost.messages import js_json
 
 __all__ = ["Entry", "MalformedLine", "decode_json", "encode_json"]
 
@@ -86,9 +86,8 @@ def _decode_slowly(raw: bytes) -> Any:
 
 
 def encode_json(value: Any) -> bytes:
-    """``value`` as one line of JSON without spaces; lone surrogates are escaped, so that they can be written at all.
-
-    NaN and the infinities become null, as JSON.stringify writes them.
+    """``value`` as one line of JSON without spaces, as JavaScript writes it: lone surrogates are escaped, so that they
+    can be written at all, and infinities, which 1e999 in a file is read as, become null.
 
     Raises:
         SessionFormatError: the value is not JSON (an object of some class, a key that is not text, …).
@@ -96,27 +95,12 @@ def encode_json(value: Any) -> bytes:
     try:
         return _encode(value)
     except UnicodeEncodeError:
-        return _encode_with_escapes(value)
+        try:
+            return js_json(value).encode()
+        except (TypeError, ValueError) as error:
+            raise SessionFormatError(f"this value cannot be written as JSON: {error}") from None
     except (TypeError, ValueError, RecursionError, OverflowError) as error:
         raise SessionFormatError(f"this value cannot be written as JSON: {error}") from None
-
-
-def _encode_with_escapes(value: Any) -> bytes:
-    try:
-        return json.dumps(_finite(value), separators=(",", ":"), allow_nan=False).encode("ascii")
-    except (TypeError, ValueError, RecursionError, OverflowError) as error:
-        raise SessionFormatError(f"this value cannot be written as JSON: {error}") from None
-
-
-def _finite(value: Any) -> Any:
-    """``value`` with null for every number that JSON cannot write; this encoder would refuse it."""
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, dict):
-        return {key: _finite(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(item) for item in value]
-    return value
 
 
 def decode_envelope(raw: bytes) -> Envelope | None:

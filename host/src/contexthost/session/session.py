@@ -10,6 +10,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from contexthost.bulk import many_objects
 from contexthost.errors import ContexthostError, SessionFormatError
 from contexthost.session.entries import CURRENT_VERSION, Entry, encode_json
 from contexthost.session.file import SessionFile
@@ -40,8 +41,10 @@ class Session:
         self._tree_problems: list[Problem] = []
         self._lock = SessionLock(file.path, owner) if file is not None else None
         self._leaf: Entry | None = None
+        self._pending: Path | None = None  # where a new session will be written
         self.revision = 0
-        self._take_new()
+        with many_objects():
+            self._take_new()
         self._leaf = reader.entries[-1] if reader.entries else None
 
     @classmethod
@@ -74,10 +77,27 @@ class Session:
             reader.feed(encode_json(dict(entry)))
         return cls(None, reader, "")
 
+    @classmethod
+    def new(cls, path: str | Path, *, cwd: str, owner: str = "contexthost") -> Self:
+        """A new session that will be written to ``path``, which must not exist.
+
+        As in Pi the file is made, exclusively and with everything so far in it, when the first message of a user or
+        an assistant is appended: a session that nobody spoke in leaves no file.
+
+        Args:
+            path: where; its directory is made with it.
+            cwd: the working directory that the session is about.
+            owner: who locks it.
+        """
+        made = cls.in_memory(header={"cwd": cwd})
+        made._pending = Path(path)
+        made._lock = SessionLock(made._pending, owner)
+        return made
+
     @property
     def path(self) -> Path | None:
-        """The session's file; None in memory."""
-        return self._file.path if self._file is not None else None
+        """The session's file, which a new one may not have been written to yet; None in memory."""
+        return self._file.path if self._file is not None else self._pending
 
     @property
     def header(self) -> Header:
@@ -217,8 +237,13 @@ class Session:
                 self._migrate()
                 ids, lines = self._encode(payloads)
             if self._file is None:
-                for line in lines:
-                    self._reader.feed(line)
+                if self._pending is not None and any(map(_begins_conversation, payloads)):
+                    header = encode_json(self.header.data)
+                    self._file = SessionFile.create(self._pending, [header, *(e.raw for e in self.entries), *lines])
+                    self._reader = self._file.reader
+                else:
+                    for line in lines:
+                        self._reader.feed(line)
             else:
                 try:
                     self._file.append(lines)
@@ -344,3 +369,8 @@ class Session:
         self._tree.epoch += epoch + 1
         self._leaf = self._tree.require(leaf_id) if leaf_id is not None else None
         self._file.sync_directory()
+
+
+def _begins_conversation(payload: Mapping[str, Any]) -> bool:
+    message = payload.get("message") if payload.get("type") == "message" else None
+    return isinstance(message, Mapping) and message.get("role") in ("user", "assistant")

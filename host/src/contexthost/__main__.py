@@ -1,0 +1,5 @@
+"""``python -m contexthost``."""
+
+from contexthost.cli import main
+
+main()

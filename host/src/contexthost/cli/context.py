@@ -1,0 +1,136 @@
+"""``contexthost context``: where a session's context window goes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from contexthost.cli.output import bar, console, count, echo_json, print_table
+from contexthost.config import HostSettings, load_settings
+from contexthost.projection import ProjectionAuthority, Snapshot
+from contexthost.projection.breakdown import Breakdown, breakdown
+from contexthost.session import Session
+from contexthost.session.find import find_session
+from contexthost.text import one_line, shorten
+from contexthost.tokens import EffectiveUsage, default_counter
+
+__all__ = ["command", "open_authority", "print_context", "usage_line", "window_option"]
+
+window_option = click.option(
+    "--context-window", type=click.IntRange(min=1), metavar="N", help="Tokens; default: contextWindow of host.json."
+)
+
+
+def open_authority(reference: str, context_window: int | None, *, owner: str = "contexthost") -> ProjectionAuthority:
+    """The projection of the session that a command line names, with the settings of ``host.json``.
+
+    Raises:
+        SessionNotFound, AmbiguousSession, SessionFormatError: it cannot be opened.
+    """
+    settings = load_settings(HostSettings, "host").values
+    session = Session.open(find_session(reference), owner=owner)
+    window = context_window or settings.contextWindow
+    return ProjectionAuthority(session, counter=default_counter(settings.encoding), window=window)
+
+
+@click.command("context")
+@click.argument("session")
+@window_option
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def command(session: str, context_window: int | None, as_json: bool) -> None:
+    """Show where SESSION's context window goes: by category, and the largest entries."""
+    authority = open_authority(session, context_window)
+    snapshot = authority.snapshot()
+    parts = breakdown(snapshot)
+    if as_json:
+        echo_json(_to_json(authority.session, snapshot, parts))
+    else:
+        print_context(authority.session, snapshot, parts)
+
+
+def usage_line(usage: EffectiveUsage) -> str:
+    """Usage in one line, with its bounds and on whose word."""
+    source = "the provider's last count and what came since" if usage.source == "provider" else "estimated"
+    bounds = "" if usage.lower == usage.upper else f", between {count(usage.lower)} and {count(usage.upper)}"
+    return f"{count(usage.tokens)} of {count(usage.window)} tokens, {usage.percent:.1f} % ({source}{bounds})"
+
+
+def print_context(session: Session, snapshot: Snapshot, parts: Breakdown, *, largest: int = 10) -> None:
+    """Prints a snapshot's breakdown for people."""
+    name = session.name or session.id
+    out = console()
+    out.print(f"Session [bold]{_escape(shorten(one_line(name), 60))}[/bold]: {usage_line(snapshot.usage)}")
+    if snapshot.ledger.masked_results:
+        saved = count(snapshot.ledger.reclaimed_tokens)
+        out.print(f"{snapshot.ledger.masked_results} tool results are masked; that saves {saved} tokens.")
+    if session.problems:
+        out.print(f"The file has {len(session.problems)} oddities: `contexthost inspect` lists them.")
+    out.print()
+    rows = []
+    for category in parts.categories:
+        share = category.tokens / snapshot.window
+        label = category.name if category.tool is None else f"{category.name}: {category.tool or '(no name)'}"
+        rows.append((label, count(category.count), count(category.tokens), f"{share * 100:.1f} %", bar(share)))
+    total = parts.tokens / snapshot.window
+    rows.append(("all, as counted here", "", count(parts.tokens), f"{total * 100:.1f} %", bar(total)))
+    print_table([("", "left"), ("pieces", "right"), ("tokens", "right"), ("window", "right"), ("", "left")], rows)
+    if largest and parts.largest:
+        out.print()
+        print_table(
+            [("largest entries", "left"), ("tokens", "right"), ("", "left"), ("", "left")],
+            [
+                (entry.entry_id, count(entry.tokens), shorten(entry.what, 24), shorten(one_line(entry.argument), 50))
+                for entry in parts.largest[:largest]
+            ],
+        )
+
+
+def _escape(text: str) -> str:
+    from rich.markup import escape
+
+    return escape(text)
+
+
+def _to_json(session: Session, snapshot: Snapshot, parts: Breakdown) -> dict[str, Any]:
+    usage = snapshot.usage
+    return {
+        "sessionId": session.id,
+        "file": str(session.path),
+        "name": session.name,
+        "model": snapshot.model,
+        "leafId": snapshot.leaf_id,
+        "usage": {
+            "tokens": usage.tokens,
+            "lower": usage.lower,
+            "upper": usage.upper,
+            "source": usage.source,
+            "window": usage.window,
+            "percent": usage.percent,
+        },
+        "tokens": parts.tokens,
+        "categories": [
+            {
+                "name": category.name,
+                "tool": category.tool,
+                "count": category.count,
+                "tokens": category.tokens,
+                "share": category.tokens / snapshot.window,
+            }
+            for category in parts.categories
+        ],
+        "largest": [
+            {
+                "entryId": entry.entry_id,
+                "position": entry.position,
+                "what": entry.what,
+                "argument": entry.argument,
+                "tokens": entry.tokens,
+            }
+            for entry in parts.largest
+        ],
+        "maskedResults": snapshot.ledger.masked_results,
+        "reclaimedTokens": snapshot.ledger.reclaimed_tokens,
+        "compaction": None if snapshot.checkpoint is None else snapshot.checkpoint.id,
+        "problems": len(session.problems),
+    }

@@ -1,0 +1,110 @@
+"""``contexthost doctor``: whether this installation is in order, or a session."""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import click
+
+from contexthost import paths
+from contexthost.cli.config import known_settings
+from contexthost.cli.output import echo_json
+from contexthost.config import HostSettings, load_settings
+from contexthost.errors import SettingsError
+from contexthost.runtime import load_plugins
+from contexthost.text import one_line
+from contexthost.tokens import default_counter
+
+__all__ = ["Check", "command", "installation_checks"]
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One thing looked at: ``ok``, or a ``warning`` (works, but not as you may think), or a ``problem``."""
+
+    state: Literal["ok", "warning", "problem"]
+    what: str
+    text: str
+
+
+@click.command("doctor")
+@click.argument("session", required=False)
+@click.option("--repair", is_flag=True, help="Mend SESSION by appending to it; asks first.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--rescue", type=click.Path(path_type=Path), metavar="NEWFILE", help="Save what can be in a new file.")
+@click.option("--dry-run", is_flag=True, help="Show what --repair or --rescue would do; write nothing.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def command(session: str | None, repair: bool, yes: bool, rescue: Path | None, dry_run: bool, as_json: bool) -> int:
+    """Check SESSION for damage, or, without one, the settings, plugins, directories and the vocabulary.
+
+    Exits 1 if there is a problem (left). SESSION is a path, an id or its unique beginning, or "latest".
+    """
+    if session is None:
+        if repair or rescue is not None:
+            raise click.UsageError("--repair and --rescue need a SESSION")
+        return _check_installation(as_json)
+    if repair and rescue is not None:
+        raise click.UsageError("--repair mends the file by appending, --rescue writes a new one: give one of them")
+    from contexthost.cli.doctor_session import check_session, rescue_session
+
+    if rescue is not None:
+        return rescue_session(session, rescue, dry_run=dry_run, as_json=as_json)
+    return check_session(session, repairs=repair, agreed=yes, dry_run=dry_run, as_json=as_json)
+
+
+def _check_installation(as_json: bool) -> int:
+    checks = list(installation_checks())
+    if as_json:
+        echo_json([{"state": check.state, "what": check.what, "text": check.text} for check in checks])
+    else:
+        marks = {"ok": click.style("ok     ", fg="green"), "warning": click.style("warning", fg="yellow")}
+        for check in checks:
+            mark = marks.get(check.state, click.style("problem", fg="red"))
+            click.echo(f"{mark}  {check.what}: {one_line(check.text)}")
+    return 1 if any(check.state == "problem" for check in checks) else 0
+
+
+def installation_checks() -> Iterator[Check]:
+    """Looks at Python, plugins, every settings file, the vocabulary and the directories; changes nothing."""
+    yield Check("ok", "python", f"{platform.python_version()} on {platform.system()}")
+    host = load_settings(HostSettings, "host")
+    manager = load_plugins(host.values)
+    for info in manager.plugins:
+        state: Literal["ok", "problem"] = "problem" if info.state == "failed" else "ok"
+        yield Check(state, f"plugin {info.name}", info.error or f"{info.version or 'no version'}, {info.state}")
+    for warning in manager.warnings:
+        yield Check("warning", "plugins", warning)
+    for spec in known_settings().values():
+        found = load_settings(spec.model, spec.package, environment=spec.environment)
+        where = str(found.file) if found.file.exists() else f"no {found.file}: all defaults"
+        yield Check("ok", f"settings {spec.package}", where)
+        for problem in found.warnings:
+            yield Check("warning", f"settings {spec.package}", str(problem))
+    yield _vocabulary(host.values.encoding)
+    for name, directory in (("state", paths.state_dir()), ("data", paths.data_dir())):
+        yield _writable(name, directory)
+    sessions = paths.pi_agent_dir() / "sessions"
+    yield Check("ok", "Pi sessions", str(sessions) if sessions.is_dir() else f"no {sessions} (Pi has not run here)")
+
+
+def _vocabulary(encoding: str) -> Check:
+    try:
+        tokens = default_counter(encoding).count("hello world")
+    except SettingsError as error:
+        return Check("problem", "vocabulary", str(error))
+    return Check("ok", "vocabulary", f"{encoding} ('hello world' has {tokens} tokens)")
+
+
+def _writable(name: str, directory: Path) -> Check:
+    """Whether a directory exists and can be written to, or could be made; looks without writing."""
+    at = directory
+    while not at.exists() and at != at.parent:
+        at = at.parent
+    if not at.is_dir() or not os.access(at, os.W_OK | os.X_OK):
+        return Check("problem", f"{name} directory", f"{directory} cannot be written to; set CONTEXTHOST_HOME")
+    return Check("ok", f"{name} directory", f"{directory}{'' if directory.exists() else ' (made when needed)'}")

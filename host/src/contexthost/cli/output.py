@@ -1,0 +1,55 @@
+"""How commands print: JSON without loss, tables for people, bars."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from contexthost.text import one_line
+
+__all__ = ["bar", "console", "count", "echo_json", "print_table"]
+
+
+def console() -> Console:
+    """A console on standard output; plain and 100 columns wide where that is no terminal."""
+    made = Console(highlight=False, soft_wrap=False)
+    if not made.is_terminal:
+        made.width = 100
+    return made
+
+
+def echo_json(value: Any, *, indent: int | None = 2) -> None:
+    """Prints JSON in ASCII, so that any text, lone surrogates included, comes through any pipe unchanged."""
+    click.echo(json.dumps(value, ensure_ascii=True, indent=indent, allow_nan=False))
+
+
+def count(number: int) -> str:
+    """A number for people: ``12,345``."""
+    return f"{number:,}"
+
+
+def bar(share: float, width: int = 24) -> str:
+    """A bar for a share of 0 to 1; anything above 0 shows at least a sliver."""
+    eighths = round(max(0.0, min(share, 1.0)) * width * 8)
+    if share > 0 and eighths == 0:
+        eighths = 1
+    return "█" * (eighths // 8) + " ▏▎▍▌▋▊▉"[eighths % 8].strip()
+
+
+def print_table(
+    columns: Sequence[tuple[str, str]], rows: Iterable[Sequence[str]], *, title: str | None = None
+) -> None:
+    """Prints a table; a column is (heading, ``left`` or ``right``). Cells are made fit for a terminal."""
+    table = Table(title=title, title_justify="left", box=None, pad_edge=False, header_style="bold")
+    for heading, justify in columns:
+        right = justify == "right"
+        table.add_column(heading, justify="right" if right else "left", no_wrap=right, overflow="ellipsis")
+    for row in rows:
+        table.add_row(*(Text(one_line(cell)) for cell in row))
+    console().print(table)

@@ -1,0 +1,1 @@
+"""Files that ship with contexthost: the bundled demo session, `demo.jsonl`."""
