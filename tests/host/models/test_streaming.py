@@ -10,10 +10,11 @@ import asyncio
 import threading
 from typing import Any
 
+import httpx
 import pytest
 
 from contexthost.context import AbortSignal, ModelRequest
-from contexthost.models import RetryPolicy, Timeouts, open_model
+from contexthost.models import RetryPolicy, Timeouts, Transport, open_model
 from support.asking import HELLO, Waits, ask, comparable, model_info
 from support.model_server import CHAT, RESPONSES, Answer, Call, ModelServer, Received, call, refuse, say
 
@@ -331,7 +332,7 @@ def test_a_server_that_is_not_there_is_an_error() -> None:
     assert waits.seconds == [2, 4, 8]
 
 
-# --- aborts --------------------------------------------------------------------------------------------------------
+# --- aborts ----------------------------------------------------------------------------------------------------------
 
 
 async def abort_when(reached: threading.Event, signal: AbortSignal) -> None:
@@ -438,3 +439,20 @@ def test_cancelling_the_task_is_not_an_abort() -> None:
     with ModelServer([say("abc", hold_after=0)]) as server, pytest.MonkeyPatch.context() as patch:
         patch.setenv("NO_PROXY", "127.0.0.1")
         assert asyncio.run(cancelled())
+
+
+def test_connections_are_used_again_and_a_stream_left_open_does_not_hold_up_the_answer() -> None:
+    async def twice() -> list[str]:
+        async with httpx.AsyncClient(trust_env=False) as client:
+            model = open_model(model_info(CHAT, server.base_url), transport=Transport(client=client))
+            request = ModelRequest(messages=HELLO)
+            return [(await model.respond(request, AbortSignal()))["stopReason"] for _ in range(3)]
+
+    events: list[Any] = [
+        {"choices": [{"delta": {"content": "x"}, "finish_reason": "stop"}]},
+        "[DONE]",
+        {"never": "read"},
+    ]
+    with ModelServer([say("a"), say("b"), Answer(events=events, hold_after=2)]) as server:
+        assert asyncio.run(twice()) == ["stop"] * 3
+        assert len({received.port for received in server.requests}) == 1

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from contexthost.models.responses import ResponsesModel
     from contexthost.models.retry import RetryPolicy
     from contexthost.models.scripted import Reply, ScriptedCall, ScriptedModel, ScriptRanOut
-    from contexthost.models.summarize import summarize
+    from contexthost.models.summarizer import summarize
     from contexthost.models.transport import Timeouts, Transport
 
 __all__ = [
@@ -46,7 +46,7 @@ _HOMES: Final = {
     "Transport": "transport",
     "is_context_overflow": "overflow",
     "open_model": "open",
-    "summarize": "summarize",
+    "summarize": "summarizer",
 }
 
 

@@ -119,7 +119,7 @@ def chat_body(request: ModelRequest, info: ModelInfo) -> dict[str, Any]:
     return body
 
 
-def _chat_id(call_id: str, _: Message) -> str:
+def _chat_id(call_id: str) -> str:
     """The id for a call that another model made. Those of Responses are two ids in one."""
     safe = re.sub(r"[^a-zA-Z0-9_-]", "_", call_id)
     return short_id(safe, re.sub(r"[^a-zA-Z0-9_-]", "_", call_id.partition("|")[0]), _ID_MAX)
