@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from contexthost.models import is_context_overflow
+from contexthost.models import is_context_overflow, is_recoverable_length
 
 OVERFLOWS = [
     '400: {"message":"This model\'s maximum context length is 128000 tokens. However, you sent 130000"}',
@@ -89,3 +89,24 @@ def test_a_silent_overflow_shows_in_the_usage(
 @pytest.mark.parametrize("usage", [None, 5, {}, {"input": "x", "cacheRead": True}])
 def test_a_usage_that_cannot_be_read_is_no_overflow(usage: object) -> None:
     assert not is_context_overflow({"stopReason": "stop", "usage": usage}, 100)
+
+
+def test_cerebras_says_nothing_when_a_request_is_too_long() -> None:
+    error = {"stopReason": "error", "errorMessage": "400 status code (no body)"}
+    assert is_context_overflow({**error, "provider": "cerebras"}, None)
+    assert not is_context_overflow({**error, "provider": "openai"}, None)
+
+
+@pytest.mark.parametrize(
+    ("stop_reason", "output", "limit", "recoverable"),
+    [
+        ("length", 99, 100, True),
+        ("length", 100, 100, False),
+        ("length", 99, None, False),
+        ("stop", 99, 100, False),
+    ],
+)
+def test_an_answer_cut_below_its_limit_may_be_asked_for_again(
+    stop_reason: str, output: int, limit: int | None, recoverable: bool
+) -> None:
+    assert is_recoverable_length({"stopReason": stop_reason, "usage": {"output": output}}, limit) is recoverable

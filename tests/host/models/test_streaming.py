@@ -103,6 +103,15 @@ def test_arguments_that_are_no_object_are_recorded_with_what_is_wrong(api: str, 
 
 
 @BOTH
+def test_what_the_callback_raises_is_raised(api: str) -> None:
+    def broken(_: str) -> None:
+        raise RuntimeError("of the caller")
+
+    with ModelServer([say("yes")]) as server, pytest.raises(RuntimeError, match="of the caller"):
+        ask(model_info(api, server.base_url), ModelRequest(messages=HELLO, on_text=broken))
+
+
+@BOTH
 def test_the_thinking_level_of_the_request_is_recorded(api: str) -> None:
     with ModelServer([say("yes")]) as server:
         request = ModelRequest(messages=HELLO, thinking_level="off")

@@ -102,8 +102,10 @@ def chat_body(request: ModelRequest, info: ModelInfo) -> dict[str, Any]:
         "stream": True,
         "stream_options": {"include_usage": True},
     }
-    if request.session_id is not None and info.provider == "openai":
-        body["prompt_cache_key"] = request.session_id[:64]
+    if info.provider == "openai":  # others may refuse what they do not know
+        body["store"] = False
+        if request.session_id is not None:
+            body["prompt_cache_key"] = request.session_id[:64]
     if limit := output_limit(request.max_tokens, info, request.messages):
         body["max_completion_tokens"] = limit
     if request.tools:

@@ -155,15 +155,15 @@ def _without_repeated_ids(
 ) -> Iterator[dict[str, Any]]:
     """The items, none with the id of an earlier one: OpenAI gives each its own, other servers may not."""
     for number, item in enumerate(items):
-        if item.get("id") not in used:
-            used.add(item.get("id"))
+        item_id = item.get("id")
+        if item_id is None or item_id not in used:
+            used.add(item_id)
         elif item["type"] == "function_call":
             item = {key: value for key, value in item.items() if key != "id"}
         elif item["type"] == "message":
             item = {**item, "id": f"{message_id}_again_{number}"}
         else:
             continue
-        used.discard(None)
         yield item
 
 

@@ -104,7 +104,10 @@ class Transport:
                 raise
             exchange.stop("aborted", ABORTED)
         except ProviderError as error:
-            exchange.stop("error", self.redact(error.text, exchange.secrets))
+            if signal.aborted:  # whichever came first, the caller wanted it to end
+                exchange.stop("aborted", ABORTED)
+            else:
+                exchange.stop("error", self.redact(error.text, exchange.secrets))
         finally:
             remove()
         message = exchange.draft.message
