@@ -10,8 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from contexthost.context import Context, ModelInfo, ModelRequest, Tool, ToolResult
 from contexthost.messages import Message
