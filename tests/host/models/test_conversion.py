@@ -345,9 +345,6 @@ def test_whatever_a_session_holds_the_body_is_valid(messages: list[Any]) -> None
     assert request_problems(responses_body(request, model_info(RESPONSES)), RESPONSES) == []
 
 
-# --- levels and limits -----------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("level", "names", "effort"),
     [
