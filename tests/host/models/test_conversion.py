@@ -137,10 +137,10 @@ def test_a_responses_body_in_full() -> None:
     }
 
 
-def test_bodies_are_the_same_for_the_same_messages() -> None:
+@pytest.mark.parametrize("make", [chat_body, responses_body])
+def test_bodies_are_the_same_for_the_same_messages(make: Any) -> None:
     request = ModelRequest(messages=CONVERSATION, tools=[READ])
-    for make, info in ((chat_body, model_info(CHAT)), (responses_body, model_info(RESPONSES))):
-        assert json.dumps(make(request, info)) == json.dumps(make(request, info))
+    assert json.dumps(make(request, model_info(CHAT))) == json.dumps(make(request, model_info(CHAT)))
 
 
 # --- turns -----------------------------------------------------------------------------------------------------------
@@ -264,6 +264,16 @@ def test_the_thinking_and_the_ids_of_another_model_are_not_sent_to_responses() -
     ]
 
 
+def test_ids_that_come_again_are_numbered() -> None:
+    turns = [assistant(called("a|fc_1"), api=RESPONSES), result("a|fc_1", text("1"))] * 2
+    found = responses(user("hi"), *turns)
+    assert [(item.get("id"), item["call_id"]) for item in found[1:]] == [
+        ("fc_1", "a"), (None, "a"), (None, "a_2"), (None, "a_2"),
+    ]  # fmt: skip
+    turns = [assistant(called("a")), result("a", text("1"))] * 2
+    assert [message["tool_call_id"] for message in chat(user("hi"), *turns)[2::2]] == ["a", "a_2"]
+
+
 def test_reasoning_that_nothing_follows_is_left_out_of_responses() -> None:
     turn = assistant({"type": "thinking", "thinking": "hm", "thinkingSignature": '{"type":"reasoning"}'}, api=RESPONSES)
     assert [item["role"] for item in responses(user("hi"), turn, user("and?"))] == ["user", "user"]
@@ -332,9 +342,6 @@ def test_whatever_a_session_holds_the_body_is_valid(messages: list[Any]) -> None
     request = ModelRequest(messages=[*HELLO, *messages], tools=[READ])
     assert request_problems(chat_body(request, model_info(CHAT)), CHAT) == []
     assert request_problems(responses_body(request, model_info(RESPONSES)), RESPONSES) == []
-
-
-# --- levels and limits -----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

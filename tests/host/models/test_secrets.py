@@ -5,13 +5,15 @@ Not in a repr, a log at any level, an answer, a word to the user or an exception
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from typing import Any
 
 import pytest
 
-from contexthost.context import ModelRequest
+from contexthost.context import AbortSignal, ModelRequest
 from contexthost.errors import SettingsError, Unsupported
+from contexthost.messages import Message
 from contexthost.models import ChatModel, Transport, open_model
 from support.asking import HELLO, ask, model_info
 from support.model_server import CHAT, RESPONSES, Answer, ModelServer, refuse, say
@@ -68,11 +70,19 @@ def test_the_headers_of_the_model_win_over_the_key() -> None:
         assert server.requests[0].headers["authorization"] == "Basic abc"
 
 
-def test_redirects_do_not_carry_the_key_elsewhere() -> None:
+def test_redirects_do_not_carry_the_key_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def asked(base_url: str) -> Message:
+        model = open_model(model_info(CHAT, base_url), api_key=KEY)
+        try:
+            return await model.respond(ModelRequest(messages=HELLO), AbortSignal())
+        finally:
+            await model.aclose()
+
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     with ModelServer([say("stolen")]) as elsewhere:
         target = f"{elsewhere.base_url}/chat/completions"
         with ModelServer([Answer(status=307, headers={"location": target}, body="")]) as server:
-            message = ask(model_info(CHAT, server.base_url), api_key=KEY)
+            message = asyncio.run(asked(server.base_url))
         assert elsewhere.requests == []
     assert (message["stopReason"], message["errorMessage"]) == ("error", "307 status code (no body)")
 
