@@ -84,7 +84,7 @@ def fit_state(messages: Sequence[JevMessage], calls: ToolCalls, options: JevOpti
     stage = state.shrink()
     if stage is None:
         raise StateDoesNotFit(state.tokens, budget)
-    return FittedState({**frame, "history": [item.render() for item in state.items]}, state.tokens, stage)
+    return FittedState({**frame, "history": [item.render() for item in state.items if not item.gone]}, state.tokens, stage)
 
 
 def abridge(text: str) -> str:
@@ -164,6 +164,7 @@ class _Item:
         self.pending = pending
         self.recent = recent
         self.foldable = False  # once its text was collapsed: then the text may go altogether
+        self.gone = False
         self.tenths = 0
         self.measure()
 
@@ -227,10 +228,11 @@ class _Shrinking:
         self._frame = frame_tenths
         self._budget = budget
         self._sum = sum(item.tenths for item in items)
+        self._count = len(items)
 
     @property
     def tokens(self) -> int:
-        commas = 9 * max(len(self.items) - 1, 0)
+        commas = 9 * max(self._count - 1, 0)
         return tokens_of_tenths(self._frame + self._sum + commas)
 
     @property
@@ -268,14 +270,16 @@ class _Shrinking:
 
     def _omit(self) -> Iterator[None]:
         """Leave out old messages without calls."""
-        for item in list(self.items):
+        for item in self.items:
             if not (item.recent or item.calls or item.pending):
-                self.items.remove(item)
+                item.gone = True
                 self._sum -= item.tenths
+                self._count -= 1
                 yield
 
     def _fold(self) -> Iterator[None]:
         """Make one entry of each run of old messages with calls; what is left of their texts goes."""
+        self.items = [item for item in self.items if not item.gone]
         start = 0
         while start < len(self.items):
             end = start
@@ -287,6 +291,7 @@ class _Shrinking:
                 pending = [use for item in run for use in item.pending]
                 folded = _Item(f"{run[0].place}-{run[-1].place}", "assistant", "", calls, pending, recent=False)
                 self._sum += folded.tenths - sum(item.tenths for item in run)
+                self._count -= end - start - 1
                 self.items[start:end] = [folded]
                 yield
             start += 1
