@@ -84,7 +84,8 @@ def fit_state(messages: Sequence[JevMessage], calls: ToolCalls, options: JevOpti
     stage = state.shrink()
     if stage is None:
         raise StateDoesNotFit(state.tokens, budget)
-    return FittedState({**frame, "history": [item.render() for item in state.items if not item.gone]}, state.tokens, stage)
+    history = [item.render() for item in state.items if not item.gone]
+    return FittedState({**frame, "history": history}, state.tokens, stage)
 
 
 def abridge(text: str) -> str:
