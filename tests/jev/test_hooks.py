@@ -376,6 +376,30 @@ def test_an_abort_is_told_in_a_few_words_and_changes_nothing(path: Path, server:
     assert path.read_bytes() == before
 
 
+def test_a_driver_that_only_signals_the_abort_gets_a_silent_cancel(path: Path, server: JevServer) -> None:
+    from contexthost.context import AbortSignal
+    from contexthost.events import Cancel, SessionBeforeCompactEvent
+
+    server.default = Reply(delay=0.9)
+    signal = AbortSignal()
+
+    async def main() -> Live:
+        async with live(path) as opened:
+            preparation = opened.host._activity.lifecycle.prepare()
+            assert preparation is not None
+            event = SessionBeforeCompactEvent(
+                preparation=preparation, branch_entries=opened.host.snapshot.branch, reason="overflow", signal=signal
+            )
+            asyncio.get_running_loop().call_later(0.3, signal.abort)
+            started = time.monotonic()
+            answer = await contexthost_jev.session_before_compact(event, opened.host.runtime.context("contexthost_jev"))
+            assert time.monotonic() - started < 0.85
+            assert answer == Cancel()
+            return opened
+
+    assert asyncio.run(main()).told == []
+
+
 def test_a_compaction_that_another_plugin_cancelled_is_not_jevs_to_tell(path: Path, server: JevServer) -> None:
     from contexthost.events import Cancel
 
