@@ -1,7 +1,6 @@
 """The runtime of one open session: its plugins, the ``ctx`` that each of them gets, and how hooks are dispatched.
 
-What a session can do beyond being read (sending messages, asking for compactions, talking to a user) is a driver's:
-the file driver for commands, the live host for Python agents, the bridge for Pi. The runtime is the same for all.
+What a session can do beyond being read is a driver's: the file driver for commands, the live host, the bridge for Pi.
 """
 
 from __future__ import annotations
@@ -11,13 +10,14 @@ import logging
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 from contexthost import paths
+from contexthost._dispatch import Caught
 from contexthost.config import HostSettings, Loaded
 from contexthost.context import AbortSignal, Mode, ModelInfo, Timer, Ui
 from contexthost.credentials import resolve_credential
-from contexthost.errors import ContexthostError
+from contexthost.errors import ContexthostError, Unsupported
 from contexthost.events import (
     AgentBeforeSettleEvent,
     Boundary,
@@ -37,6 +37,8 @@ from contexthost.tokens import EffectiveUsage, default_counter
 __all__ = ["BoundaryOutcome", "Driver", "PluginContext", "Runtime", "load_plugins"]
 
 _log = logging.getLogger(__name__)
+_CLOSE_SECONDS: Final = 5.0
+"""How long spawned work may take to clean up when the session ends."""
 _B = TypeVar("_B", TurnEndEvent, AgentBeforeSettleEvent)
 
 
@@ -88,7 +90,6 @@ class Driver(Protocol):
 
     def supports(self, name: str) -> bool:
         """Whether a method of `Context` (or ``ui.`` and one of `Ui`) is possible."""
-        ...
 
     def is_idle(self) -> bool:
         """Whether no run and no compaction is going on."""
@@ -141,6 +142,7 @@ class Runtime:
         plugins: the plugin manager.
         settings: ``host.json``, with its warnings.
         driver: what the surroundings can do.
+        closed: whether the session has ended.
     """
 
     def __init__(
@@ -164,16 +166,15 @@ class Runtime:
         self._contexts: dict[str, PluginContext] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._timers: set[WallTimer] = set()
-        self._closed = False
+        self.closed = False
 
     def context(self, plugin: str) -> PluginContext:
         """The plugin's ``ctx``: the same object throughout the session."""
-        made = self._contexts.get(plugin)
-        if made is None:
-            made = self._contexts[plugin] = PluginContext(plugin, self)
-        return made
+        if plugin not in self._contexts:
+            self._contexts[plugin] = PluginContext(plugin, self)
+        return self._contexts[plugin]
 
-    # Dispatch --------------------------------------------------------------------------------------------------------
+    # Dispatch
 
     async def notify(self, hook: str, event: Event) -> None:
         """Tells every plugin; answers are ignored."""
@@ -225,11 +226,21 @@ class Runtime:
             timeout_seconds=self.settings.values.compactionTimeoutSeconds,
         )
 
-    # Work beside the session -----------------------------------------------------------------------------------------
+    async def draft_cancelled(self, event: SessionBeforeCompactEvent) -> tuple[str, Cancel] | None:
+        """Asks about a compaction that a plugin drafted: (plugin, Cancel) of the first that objects, or None. Other
+        answers do not count: the compaction is made already."""
+        timeout = self.settings.values.compactionTimeoutSeconds
+        chained = await self.plugins.chain(
+            "session_before_compact", event, self.context, apply=lambda seen, _: seen, timeout_seconds=timeout
+        )
+        ended = chained.ended_by
+        return (ended[0], ended[1]) if ended is not None and isinstance(ended[1], Cancel) else None
+
+    # Work beside the session
 
     def spawn(self, plugin: str, work: Coroutine[Any, Any, None]) -> None:
         """Runs work beside the session until the session ends; a failure is logged and told, and harms nothing."""
-        if self._closed:
+        if self.closed:
             work.close()
             return
         task = asyncio.get_running_loop().create_task(self._guard(plugin, work))
@@ -237,30 +248,45 @@ class Runtime:
         task.add_done_callback(self._tasks.discard)
 
     async def _guard(self, plugin: str, work: Coroutine[Any, Any, None]) -> None:
-        try:
+        with Caught() as caught:
             await work
-        except ContexthostError as error:
-            self.driver.ui(plugin).notify(f"{plugin}: {error}", "error")
-        except Exception as error:  # noqa: BLE001 - a plugin's background work must never take the session down
-            _log.exception("plugin %s: work beside the session failed", plugin)
-            self.driver.ui(plugin).notify(f"{plugin}: {type(error).__name__}: {error}", "error")
+        if caught.error is not None:
+            self._tell_failure(plugin, caught.error, "work beside the session")
 
-    def call_later(self, seconds: float, callback: Callable[[], None]) -> Timer:
-        """Calls back after so many seconds of wall clock; not after the session has ended."""
-        timer = WallTimer(seconds, callback, self._timers)
-        if not self._closed:
+    def _tell_failure(self, plugin: str, error: Exception, what: str) -> None:
+        who = f"{plugin}: " if plugin else ""
+        if isinstance(error, ContexthostError):
+            self.driver.ui(plugin).notify(f"{who}{error}", "error")
+            return
+        _log.error("plugin %s: %s failed", plugin, what, exc_info=error)
+        self.driver.ui(plugin).notify(f"{who}{type(error).__name__}: {error}", "error")
+
+    def call_later(self, plugin: str, seconds: float, callback: Callable[[], None]) -> Timer:
+        """Calls back after so many seconds of wall clock; not after the session has ended. A failure is told."""
+
+        def call() -> None:
+            with Caught() as caught:
+                callback()
+            if caught.error is not None:
+                self._tell_failure(plugin, caught.error, "a timer's call")
+
+        timer = WallTimer(seconds, call, self._timers)
+        if not self.closed:
             timer.start()
         return timer
 
     async def close(self) -> None:
-        """Ends timers and spawned work, and waits for it to be over."""
-        self._closed = True
+        """Ends timers and spawned work, and waits for it; what does not let itself be cancelled is left and logged."""
+        self.closed = True
         for timer in list(self._timers):
             timer.cancel()
         tasks = [task for task in self._tasks if task is not asyncio.current_task()]
         for task in tasks:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        if tasks:
+            _, left = await asyncio.wait(tasks, timeout=_CLOSE_SECONDS)
+            if left:
+                _log.error("%d tasks of plugins do not end with the session", len(left))
         self.session.close()
 
 
@@ -282,6 +308,13 @@ class PluginContext:
         self._plugin = plugin
         self._runtime = runtime
         self._ui: Ui | None = None
+
+    @property
+    def _driver(self) -> Driver:
+        """For what changes something; a plugin that kept its ``ctx`` must not reach the next session with it."""
+        if self._runtime.closed:
+            raise Unsupported("this session has ended; a ctx is of use only in its own session")
+        return self._runtime.driver
 
     @property
     def snapshot(self) -> Snapshot:
@@ -337,27 +370,27 @@ class PluginContext:
     def compact(
         self, *, only_if_idle: bool = False, to: str | None = None, custom_instructions: str | None = None
     ) -> Awaitable[Entry]:
-        return self._runtime.driver.compact(
+        return self._driver.compact(
             self._plugin, only_if_idle=only_if_idle, to=to, custom_instructions=custom_instructions
         )
 
     def send_user_message(self, content: str, images: Sequence[Mapping[str, Any]] = ()) -> None:
-        self._runtime.driver.send_user_message(self._plugin, content, images)
+        self._driver.send_user_message(self._plugin, content, images)
 
     def release_held(self) -> None:
-        self._runtime.driver.release_held(self._plugin)
+        self._driver.release_held(self._plugin)
 
     def append_entry(self, custom_type: str, data: Any = None) -> None:
-        self._runtime.driver.append_entry(self._plugin, custom_type, data)
+        self._driver.append_entry(self._plugin, custom_type, data)
 
     def abort(self) -> None:
-        self._runtime.driver.abort()
+        self._driver.abort()
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
         self._runtime.spawn(self._plugin, work)
 
     def call_later(self, seconds: float, callback: Callable[[], None]) -> Timer:
-        return self._runtime.call_later(seconds, callback)
+        return self._runtime.call_later(self._plugin, seconds, callback)
 
     async def call_plugins(self, hook: str, event: object) -> list[tuple[str, Any]]:
         chained = await self._runtime.plugins.chain(hook, event, self._runtime.context)
