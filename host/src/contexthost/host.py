@@ -5,13 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Literal, Self, TypeAlias
 
 from contexthost.activity import Activity
 from contexthost.config import HostSettings, load_settings
 from contexthost.context import AbortSignal, Command, Mode, Model, ModelInfo, Tool
-from contexthost.drivers.live import LiveDriver, UserInterface
+from contexthost.drivers.live import LiveDriver, UserInterface, open_live_session
 from contexthost.errors import ContexthostError, SessionBusy, Unsupported
 from contexthost.events import (
     Image,
@@ -34,7 +33,6 @@ from contexthost.watch import Notified, Watchers, WatchEvent
 
 __all__ = ["Host", "Prompted"]
 
-_OWNER = "a live contexthost session; use its own commands there"
 _Reason: TypeAlias = Literal["new", "resume"]
 
 
@@ -111,7 +109,7 @@ class Host:
         driver = LiveDriver(mode, ui, watchers.tell)
         manager = load_plugins(settings.values, extra=plugins, report=report, installed=installed_plugins)
         window = model.info.context_window if model is not None else None
-        session = _open_session(path, str(cwd if cwd is not None else Path.cwd()))
+        session = open_live_session(path, str(cwd if cwd is not None else Path.cwd()))
         runtime = Runtime(session, plugins=manager, settings=settings, driver=driver, window=window)
         surroundings = Surroundings(runtime, model=model, system_prompt=system_prompt, thinking_level=thinking_level)
         host = cls(runtime, driver, surroundings, tools, watchers)
@@ -122,9 +120,7 @@ class Host:
         await self._start("resume" if self.session.entries else "startup", None)
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *error: object) -> None:
         await self.shutdown()
 
     async def _start(self, reason: Literal["startup", "new", "resume"], previous: str | None) -> None:
@@ -134,8 +130,9 @@ class Host:
         self._intake = Intake(self.runtime, self._activity, self._inbox, self._driver, self._watchers.tell)
         self._activity.try_turn("start of the session")  # what plugins send now comes after all of them have started
         try:
-            event = SessionStartEvent(reason=reason, previous_session_file=previous)
-            await self.runtime.notify("session_start", event)
+            await self.runtime.notify(
+                "session_start", SessionStartEvent(reason=reason, previous_session_file=previous)
+            )
             self._surroundings.set_tools(self._tools)
             await self._find_unsent()
         finally:
@@ -166,8 +163,9 @@ class Host:
         self.abort()
         await self._activity.wait_idle()
         try:
-            event = SessionShutdownEvent(reason=reason, target_session_file=target)
-            await self.runtime.notify("session_shutdown", event)
+            await self.runtime.notify(
+                "session_shutdown", SessionShutdownEvent(reason=reason, target_session_file=target)
+            )
             await self._intake.end()
         finally:
             await self.runtime.close()
@@ -334,8 +332,7 @@ class Host:
             self.session.move_leaf(target)
             if text and self._driver.editor is not None:
                 self._driver.editor.set_editor_text(text)
-            event = SessionTreeEvent(new_leaf_id=target, old_leaf_id=old)
-            await self.runtime.notify("session_tree", event)
+            await self.runtime.notify("session_tree", SessionTreeEvent(new_leaf_id=target, old_leaf_id=old))
             return text
         finally:
             self._activity.release()
@@ -345,8 +342,9 @@ class Host:
         self._require_open()
         previous = self.model_info
         self._surroundings.choose(model)
-        event = ModelSelectEvent(model=model.info, previous_model=previous, source="set")
-        await self.runtime.notify("model_select", event)
+        await self.runtime.notify(
+            "model_select", ModelSelectEvent(model=model.info, previous_model=previous, source="set")
+        )
         self._activity.pump()
 
     async def switch(self, path: str | Path | None) -> bool:
@@ -370,7 +368,7 @@ class Host:
     async def _switch(self, path: str | Path | None) -> bool:
         target = str(path) if path is not None else None
         reason: _Reason = "resume" if path is not None and Path(path).exists() else "new"
-        session = _open_session(path, self.session.header.cwd)
+        session = open_live_session(path, self.session.header.cwd)
         event = SessionBeforeSwitchEvent(reason=reason, target_session_file=target)
         if await self.runtime.ask_cancel("session_before_switch", event) is not None:
             return False
@@ -397,11 +395,3 @@ class Host:
     def _require_open(self) -> None:
         if self._closing is not None:
             raise Unsupported("this session is closed")
-
-
-def _open_session(path: str | Path | None, cwd: str) -> Session:
-    if path is None:
-        return Session.in_memory(header={"cwd": cwd})
-    if Path(path).exists():
-        return Session.open(path, owner=_OWNER)
-    return Session.new(path, cwd=cwd, owner=_OWNER)
