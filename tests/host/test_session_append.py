@@ -409,6 +409,22 @@ def test_a_torn_line_that_arrives_between_our_read_and_our_write_does_not_cost_a
     assert [one.id for one in Session.open(path).branch()][-2:] == [added[-1].id, "after"]
 
 
+def test_a_torn_line_that_arrives_before_our_write_is_seen_in_time(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    session = Session.open(path)
+    before = path.read_bytes()
+    real_open = os.open
+
+    def open_(name: Any, flags: int, *rest: Any, **more: Any) -> int:
+        if Path(name) == path and flags & os.O_WRONLY:
+            add(path, b'{"torn')
+        return real_open(name, flags, *rest, **more)
+
+    monkeypatch.setattr(os, "open", open_)
+    session.append([{"type": "custom", "id": "ours", "timestamp": "t"}])
+    assert path.read_bytes() == before + b'{"torn\n' + line("ours", "00000001")
+    assert session.problems == Session.open(path).problems
+
+
 def test_whole_lines_that_arrive_around_our_write_are_read_too(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     session = Session.open(path)
 
@@ -457,18 +473,19 @@ def test_a_file_replaced_between_our_read_and_our_write_is_not_written(
     path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     session = Session.open(path)
+    theirs = b"x" * path.stat().st_size
     real_open = os.open
 
     def open_(name: Any, flags: int, *rest: Any, **more: Any) -> int:
         if Path(name) == path and flags & os.O_WRONLY:
-            (tmp_path / "other").write_bytes(b"somebody else's\n")
+            (tmp_path / "other").write_bytes(theirs)
             (tmp_path / "other").replace(path)
         return real_open(name, flags, *rest, **more)
 
     monkeypatch.setattr(os, "open", open_)
     with pytest.raises(SessionChanged):
         session.append([{"type": "custom"}])
-    assert path.read_bytes() == b"somebody else's\n"
+    assert path.read_bytes() == theirs
 
 
 # -- the lock -------------------------------------------------------------------------------------------------------
@@ -682,7 +699,7 @@ def test_a_migration_interrupted_at_any_step_leaves_the_original_and_nothing_bes
         monkeypatch.setattr(Path, "replace", fail)
     elif step == "link" and isinstance(fault, OSError):
         monkeypatch.setattr(os, "link", fail)
-        monkeypatch.setattr(Path, "open", failing_exclusive_open(fault))
+        monkeypatch.setattr(Path, "rename", fail)
     else:
         monkeypatch.setattr(os, step, fail)
     expected = SessionWriteError if isinstance(fault, OSError) else Stopped
@@ -693,17 +710,6 @@ def test_a_migration_interrupted_at_any_step_leaves_the_original_and_nothing_bes
     assert path.stat().st_ino == inode
     assert [one.name for one in path.parent.iterdir()] == ["session.jsonl"]
     assert state(session) == known
-
-
-def failing_exclusive_open(fault: OSError) -> Callable[..., Any]:
-    real_open = Path.open
-
-    def open_(self: Path, mode: str = "r", *rest: Any, **more: Any) -> Any:
-        if mode == "xb":
-            raise fault
-        return real_open(self, mode, *rest, **more)
-
-    return open_
 
 
 def test_what_another_program_writes_during_the_migration_stops_it(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,7 +17,7 @@ from contexthost.session import Entry
 from support.builder import SessionBuilder
 
 SCRIPTS = Path(__file__).parents[1] / "host" / "durability"
-TEXT = "line {}: caf\u00e9 \U0001f600 \u2028 \"quoted\" \\ tab\t\n"
+TEXT = 'line {}: caf\u00e9 \U0001f600 \u2028 "quoted" \\ tab\t\n'
 """Characters of one to four bytes, and such as JSON escapes: a write may be cut inside any of them."""
 
 
@@ -33,8 +33,7 @@ def is_whole(entry: Entry) -> bool:
     """Whether an entry is exactly what `numbered` made for the number and size that it begins with."""
     content = (entry.message or {})["content"]
     number, size, _ = content.split(" ", 2)
-    expected: Any = numbered(int(number), int(size))["message"]
-    return entry.message == expected
+    return entry.message == dict(numbered(int(number), int(size))["message"])
 
 
 def size_of_entry(draw: random.Random) -> int:

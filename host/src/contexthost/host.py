@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Literal, Self, TypeAlias
 
 from contexthost.activity import Activity
+from contexthost.commands import session_commands
 from contexthost.config import HostSettings, load_settings
 from contexthost.context import AbortSignal, Command, Mode, Model, ModelInfo, Tool
 from contexthost.drivers.live import LiveDriver, UserInterface, open_live_session
@@ -27,7 +28,7 @@ from contexthost.plugins import PluginFailure
 from contexthost.projection import CustomDraft, Snapshot
 from contexthost.runtime import Runtime, load_plugins
 from contexthost.session import Entry, Session
-from contexthost.slash import available_commands, find_command, run_command
+from contexthost.slash import find_command, run_command
 from contexthost.surroundings import Surroundings
 from contexthost.watch import Notified, Watchers, WatchEvent
 
@@ -208,8 +209,8 @@ class Host:
         return self._activity.signal
 
     def commands(self) -> dict[str, tuple[str, Command]]:
-        """The plugins' slash commands that are available here: name → (plugin, command)."""
-        return available_commands(self.runtime)
+        """The slash commands that are available in this session: name → (plugin, command)."""
+        return session_commands(self.runtime)
 
     def watch(self, callback: Callable[[WatchEvent], None]) -> Callable[[], None]:
         """Calls back with everything that happens, until the returned function is called."""

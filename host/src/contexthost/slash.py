@@ -5,18 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from contexthost._dispatch import Caught
+from contexthost.commands import session_commands
 from contexthost.context import Command
 from contexthost.errors import ContexthostError
 from contexthost.runtime import Runtime
 from contexthost.watch import Notified, WatchEvent
 
-__all__ = ["available_commands", "find_command", "run_command"]
-
-
-def available_commands(runtime: Runtime) -> dict[str, tuple[str, Command]]:
-    """The commands that are available in the session: name → (plugin, command)."""
-    found = runtime.plugins.items("register_commands", Command)
-    return {c.name: (plugin, c) for plugin, c in found if c.available(runtime.context(plugin))}
+__all__ = ["find_command", "run_command"]
 
 
 def find_command(runtime: Runtime, text: str) -> tuple[str, Command, str] | None:
@@ -24,7 +19,7 @@ def find_command(runtime: Runtime, text: str) -> tuple[str, Command, str] | None
     if not text.startswith("/"):
         return None
     name, _, arguments = text[1:].partition(" ")
-    found = available_commands(runtime).get(name)
+    found = session_commands(runtime).get(name)
     return (*found, arguments.strip()) if found is not None else None
 
 

@@ -2,7 +2,7 @@
 
 Started once, it forks a process of its own for every order that it reads, and says how that one ended. An order:
 ``path``, ``seed``, ``appends`` (it stops after so many), ``tear`` (at this append it writes a random part of its block
-and kills itself), ``hold`` (keep the lock throughout).
+and kills itself), ``hold`` (keep the lock throughout), ``pause`` (seconds to sleep at most after an append), ``owner``.
 """
 
 from __future__ import annotations
@@ -28,8 +28,9 @@ def tear_next_write(draw: random.Random) -> None:
     """The next write puts a random part of its bytes into the file, and the process is gone."""
     whole_write = os.write
 
-    def torn_write(descriptor: int, data: bytes) -> int:
-        whole_write(descriptor, data[: draw.randint(0, len(data))])
+    def torn_write(descriptor: int, data: Any, /) -> int:
+        whole = bytes(data)
+        whole_write(descriptor, whole[: draw.randint(0, len(whole))])
         os.kill(os.getpid(), signal.SIGKILL)
         return 0
 
@@ -57,6 +58,7 @@ def append(order: dict[str, Any]) -> None:
                 continue
             say(ack=[(entry.id, digest(entry.raw)) for entry in entries])
             done += 1
+            time.sleep(draw.random() * order.get("pause", 0))
 
 
 def main() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import time
 
 from support.durability import digest, numbered
 
@@ -22,6 +23,7 @@ def main() -> None:
             with open(order["path"], "ab", buffering=0) as file:  # noqa: PTH123 - as bare as Pi's appendFileSync
                 file.write(raw + b"\n")
             parent = entry_id
+            time.sleep(0.002 * (number % 3))  # runs of writes in a row and gaps between them
             os.write(1, json.dumps({"ack": [(entry_id, digest(raw))]}).encode() + b"\n")
         os.write(1, b'{"ended":0}\n')
 

@@ -11,11 +11,15 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final, Self
 
+from contexthost.bulk import many_objects
 from contexthost.errors import SessionChanged, SessionFormatError, SessionNotFound, SessionWriteError
 from contexthost.session.entries import CURRENT_VERSION, Entry, encode_json
 from contexthost.session.load import EntryReader
 
 __all__ = ["SessionFile"]
+
+_BUFFER: Final = 1 << 20
+"""Bytes read at a time: lines of many kilobytes are common."""
 
 _GUARD: Final = 256
 """Bytes that are compared before a file's tail is read on. Pi migrates files in place: same inode, more bytes."""
@@ -89,7 +93,7 @@ class SessionFile:
             os.close(descriptor)
             kind = "a directory" if stat.S_ISDIR(status.st_mode) else "a device or a pipe"
             raise SessionNotFound(f"{self.path} is {kind}, not a session file")
-        with os.fdopen(descriptor, "rb") as file:
+        with os.fdopen(descriptor, "rb", buffering=_BUFFER) as file, many_objects():
             identity = (status.st_dev, status.st_ino)
             if self._identity is None:
                 self._identity = identity
@@ -209,7 +213,8 @@ class SessionFile:
         """Rewrites a version 1 or 2 file as version 3 by an atomic replace; the original stays as ``*.v1.bak``.
 
         Entries, malformed lines and order stay; ids are those that reading gave. Of a symbolic link the file that it
-        leads to is migrated, and the backup lies beside that. The caller holds the lock, and reads the file anew.
+        leads to is migrated, and the backup lies beside that. Temporary files that killed migrations left are removed.
+        The caller holds the lock, and reads the file anew.
 
         Raises:
             SessionWriteError: the copy could not be made; the session file is as it was and nothing lies beside it.
@@ -221,14 +226,19 @@ class SessionFile:
         temporary: str | None = None
         backup_is_new = False
         try:
+            # A rename does not ask whether the file itself may be written to: ask, before anything is made.
+            os.close(os.open(real, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC))
+            _remove_stale(real)
             status = real.stat()
-            descriptor, temporary = tempfile.mkstemp(prefix=f".{real.name}.", suffix=".tmp", dir=real.parent)
+            descriptor, temporary = _new_neighbour(real)
             with os.fdopen(descriptor, "wb") as out:
                 self._write_migrated(out.write)
                 out.flush()
                 _take_over_owner_and_mode(out.fileno(), status)
                 os.fsync(out.fileno())
             backup_is_new = _keep_original(real, backup, status)
+            if real.stat().st_size != self._end:
+                raise OSError(errno.EAGAIN, "another program wrote to it meanwhile")
             Path(temporary).replace(real)
         except OSError as error:
             raise SessionWriteError(
@@ -270,8 +280,6 @@ class SessionFile:
                     write(encode_json({**header.data, "version": CURRENT_VERSION}) + b"\n")
                 else:
                     write(line if line.endswith(b"\n") else line + b"\n")
-            if os.fstat(source.fileno()).st_size != self._end:
-                raise OSError(errno.EAGAIN, "another program wrote to it meanwhile")
 
     def _changed(self, how: str) -> SessionChanged:
         return SessionChanged(
@@ -306,18 +314,34 @@ def _keep_original(path: Path, backup: Path, status: os.stat_result) -> bool:
             raise OSError(errno.EEXIST, f"{backup} exists and is something else; move it away") from None
         return False
     except OSError:  # a file system without hard links, or somebody else's file
+        descriptor, temporary = _new_neighbour(path)
         try:
-            with backup.open("xb") as out:
+            with os.fdopen(descriptor, "wb") as out:
                 out.write(path.read_bytes())
                 out.flush()
                 _take_over_owner_and_mode(out.fileno(), status)
                 os.fsync(out.fileno())
-        except FileExistsError:
-            raise
-        except OSError:
-            backup.unlink(missing_ok=True)
+            Path(temporary).rename(backup)  # whole or not there: half of it would stop every later migration
+        except BaseException:
+            Path(temporary).unlink(missing_ok=True)
             raise
     return True
+
+
+def _temporary_prefix(path: Path) -> str:
+    return f".{path.name}.contexthost-"
+
+
+def _new_neighbour(path: Path) -> tuple[int, str]:
+    return tempfile.mkstemp(prefix=_temporary_prefix(path), suffix=".tmp", dir=path.parent)
+
+
+def _remove_stale(path: Path) -> None:
+    """Removes the temporary files of killed migrations; no other is under way, for we hold the lock."""
+    for found in path.parent.iterdir():
+        if found.name.startswith(_temporary_prefix(path)) and found.name.endswith(".tmp"):
+            with contextlib.suppress(OSError):  # litter only
+                found.unlink()
 
 
 def _take_over_owner_and_mode(descriptor: int, status: os.stat_result) -> None:
