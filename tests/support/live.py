@@ -7,7 +7,8 @@ can be compared line by line.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+import gc
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import Any, Literal
 
 from contexthost.context import Context, Tool, ToolResult
@@ -206,3 +207,27 @@ class Slow:
     @property
     def tool(self) -> Tool:
         return tool("slow", self.handle)
+
+
+def run(test: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    """Runs a test's coroutine; fails when it leaves a task behind, or one whose exception nobody looked at."""
+    complaints: list[str] = []
+
+    async def watched() -> None:
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(lambda _, context: complaints.append(str(context)))
+        await asyncio.wait_for(test(), 60)
+        await asyncio.sleep(0)
+        left = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+        assert not left, f"still running: {left}"
+
+    asyncio.run(watched())
+    gc.collect()
+    assert not complaints, complaints
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Waits until something is so; at most 10 s."""
+    async with asyncio.timeout(10):
+        while not condition():
+            await asyncio.sleep(0.001)
