@@ -89,7 +89,7 @@ def trap(tmp_path: Path, script: Path) -> Path:
     """A program that leaves a canary when it is run; the canary's path."""
     canary = tmp_path / "canary"
     script.parent.mkdir(parents=True, exist_ok=True)
-    script.write_text(f"#!/bin/sh\ntouch '{canary}'\ncat\nexit 0\n")
+    script.write_text(f"#!/bin/sh\ntouch '{canary}'\nexit 1\n")
     script.chmod(0o755)
     return canary
 
@@ -142,7 +142,8 @@ def test_a_signed_commit_is_not_checked(tmp_path: Path) -> None:
     commit(repo, "base")
     raw = git(repo, "cat-file", "commit", "HEAD")
     head, _, message = raw.partition("\n\n")
-    signed = f"{head}\ngpgsig -----BEGIN PGP SIGNATURE-----\n \n abcd\n -----END PGP SIGNATURE-----\n\nsigned: {message}\n"
+    signature = "gpgsig -----BEGIN PGP SIGNATURE-----\n \n abcd\n -----END PGP SIGNATURE-----"
+    signed = f"{head}\n{signature}\n\nsigned: {message}\n"
     (tmp_path / "object").write_text(signed)
     made = git(repo, "hash-object", "-t", "commit", "-w", str(tmp_path / "object"))
     git(repo, "update-ref", "HEAD", made)

@@ -53,7 +53,8 @@ def test_details_say_more_than_the_text() -> None:
 def test_a_notification_brings_it_back_with_result_worktree_and_branch() -> None:
     build = SessionBuilder()
     start(build)
-    entry_id = build.custom_message("subagent-notification", CAME_BACK, details={"id": "agent-1", "status": "completed"})
+    details = {"id": "agent-1", "status": "completed"}
+    entry_id = build.custom_message("subagent-notification", CAME_BACK, details=details)
     (agent,) = found(build)
     assert (agent.state, agent.type, agent.entry_id) == ("completed", "Explore", entry_id)
     assert (agent.branch, agent.worktree) == ("pi-agent-1", "/repo/.pi/worktrees/agent-1")
