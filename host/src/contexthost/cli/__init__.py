@@ -9,18 +9,22 @@ from typing import Any, Final
 
 import click
 
-__all__ = ["main"]
+__all__ = ["known_commands", "main"]
 
 _COMMANDS: Final = {
+    "chat": ("contexthost.cli.chat", "Talk to a model in a session, with the installed plugins."),
+    "compact": ("contexthost.cli.compact", "Compact a session: a plugin's way, or by a model's summary."),
     "config": ("contexthost.cli.config", "Show and write settings."),
     "context": ("contexthost.cli.context", "Show where a session's context window goes."),
     "demo": ("contexthost.cli.demo", "A bundled session through the installed plugins: before and after."),
-    "doctor": ("contexthost.cli.doctor", "Check settings, plugins and the vocabulary."),
+    "doctor": ("contexthost.cli.doctor", "Check a session for damage and mend it; or the installation."),
     "inspect": ("contexthost.cli.inspect", "Print the exact projection of sessions as JSON."),
     "plugins": ("contexthost.cli.plugins", "List the plugins and what became of them."),
+    "run": ("contexthost.cli.run", "Run a plugin's slash command on a session."),
     "sessions": ("contexthost.cli.sessions", "List the sessions that Pi has on this machine."),
+    "tool": ("contexthost.cli.run:tool_command", "Call a plugin's tool on a session, with JSON arguments."),
 }
-"""Name → module with a function ``command``, and the line for ``--help``, so that help imports nothing."""
+"""Name → module with a ``command`` (or what is named), and the line for ``--help``: help imports nothing."""
 
 _PLUGIN_COMMANDS: Final = {
     "codex": "contexthost-codex-native",
@@ -32,6 +36,11 @@ _PLUGIN_COMMANDS: Final = {
 """Commands of the known plugins → the package to install when one is missing."""
 
 
+def known_commands() -> set[str]:
+    """The names of all commands, those of known plugins that are not installed included."""
+    return {*_COMMANDS, *_PLUGIN_COMMANDS, *(command.name or "" for command in _plugin_commands())}
+
+
 class _Commands(click.Group):
     """The host's commands by name, then those that installed plugins register."""
 
@@ -40,7 +49,8 @@ class _Commands(click.Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name in _COMMANDS:
-            command: click.Command = importlib.import_module(_COMMANDS[cmd_name][0]).command
+            module, _, name = _COMMANDS[cmd_name][0].partition(":")
+            command: click.Command = getattr(importlib.import_module(module), name or "command")
             return command
         for found in _plugin_commands():
             if found.name == cmd_name:

@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from contexthost.bulk import many_objects
 from contexthost.projection.entries import ProjectedEntry
 from contexthost.projection.overlay import EntrySource
 from contexthost.projection.snapshot import Baseline, Snapshot
@@ -51,6 +52,10 @@ class Fold:
         Raises:
             ParentCycle: the branch leads in a circle.
         """
+        with many_objects():
+            return self._hydrate(leaf)
+
+    def _hydrate(self, leaf: Entry | None) -> Snapshot:
         branch = self._session.branch(leaf.id) if leaf is not None else []
         self.visits += len(branch)
         if not branch:
@@ -132,7 +137,7 @@ class Fold:
                 entries = entries.set(place, edited.previous)
         entries = entries.truncate(length)
         back = replace(snapshot, entries=entries, leaf_id=to.id, _leaf=to)
-        if snapshot._baseline is None or snapshot._baseline.position >= len(entries) or "context_edit" in types:
+        if snapshot._baseline is None or snapshot._baseline.position >= len(entries):
             back = self._with_baseline(back)
         if types & {"message", "model_change", "thinking_level_change"}:
             return self._with_settings(back, None)

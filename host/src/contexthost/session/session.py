@@ -10,6 +10,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from contexthost.bulk import many_objects
 from contexthost.errors import ContexthostError, SessionFormatError
 from contexthost.session.entries import CURRENT_VERSION, Entry, encode_json
 from contexthost.session.file import SessionFile
@@ -42,7 +43,8 @@ class Session:
         self._leaf: Entry | None = None
         self._pending: Path | None = None  # where a new session will be written
         self.revision = 0
-        self._take_new()
+        with many_objects():
+            self._take_new()
         self._leaf = reader.entries[-1] if reader.entries else None
 
     @classmethod
