@@ -11,6 +11,7 @@ from contexthost import paths
 from contexthost.context import AbortSignal, Mode, ModelInfo, Timer, Ui
 from contexthost.credentials import resolve_credential
 from contexthost.errors import Unsupported
+from contexthost.history import History
 from contexthost.projection import Snapshot
 from contexthost.session import Entry, Session
 from contexthost.tokens import EffectiveUsage
@@ -47,6 +48,10 @@ class PluginContext:
     @property
     def session(self) -> Session:
         return self._runtime.session
+
+    @property
+    def history(self) -> History:
+        return self._runtime.history
 
     @property
     def model(self) -> ModelInfo | None:

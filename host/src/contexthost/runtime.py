@@ -25,6 +25,7 @@ from contexthost.events import (
     SessionBeforeCompactEvent,
     TurnEndEvent,
 )
+from contexthost.history import History
 from contexthost.plugin_context import PluginContext
 from contexthost.plugins import Chained, PluginFailure, PluginManager
 from contexthost.projection import CompactionDraft, Draft, ProjectionAuthority
@@ -137,6 +138,7 @@ class Runtime:
 
     Attributes:
         session, authority: the session and what the model sees of it.
+        history: all that the session has recorded.
         plugins: the plugin manager.
         settings: ``host.json``, with its warnings.
         driver: what the surroundings can do.
@@ -161,6 +163,7 @@ class Runtime:
             counter=default_counter(settings.values.encoding),
             window=window or settings.values.contextWindow,
         )
+        self.history = History(session, self.authority.snapshot)
         self._contexts: dict[str, PluginContext] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._timers: set[WallTimer] = set()
@@ -244,6 +247,7 @@ class Runtime:
         task = asyncio.get_running_loop().create_task(self._guard(plugin, work))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(lambda _: work.close())  # never begun, if the session ends right away
 
     async def _guard(self, plugin: str, work: Coroutine[Any, Any, None]) -> None:
         with Caught() as caught:
