@@ -158,6 +158,8 @@ class Runtime:
         self._tasks: set[asyncio.Task[None]] = set()
         self._timers: set[_Timer] = set()
         self._closed = False
+        self.compacting: Callable[[str], None] = lambda plugin: None
+        """Told when a plugin says that it makes a compaction at a boundary; for drivers that wait only so long."""
 
     def context(self, plugin: str) -> PluginContext:
         """The plugin's ``ctx``: the same object throughout the session."""
@@ -367,6 +369,9 @@ class PluginContext:
         return self._runtime.driver.compact(
             self._plugin, only_if_idle=only_if_idle, to=to, custom_instructions=custom_instructions
         )
+
+    def compacting(self) -> None:
+        self._runtime.compacting(self._plugin)
 
     def send_user_message(self, content: str, images: Sequence[Mapping[str, Any]] = ()) -> None:
         self._runtime.driver.send_user_message(self._plugin, content, images)

@@ -17,6 +17,7 @@ _COMMANDS: Final = {
     "demo": ("contexthost.cli.demo", "A bundled session through the installed plugins: before and after."),
     "doctor": ("contexthost.cli.doctor", "Check settings, plugins and the vocabulary."),
     "inspect": ("contexthost.cli.inspect", "Print the exact projection of sessions as JSON."),
+    "pi": ("contexthost.cli.pi", "Run the installed plugins inside Pi."),
     "plugins": ("contexthost.cli.plugins", "List the plugins and what became of them."),
     "sessions": ("contexthost.cli.sessions", "List the sessions that Pi has on this machine."),
 }

@@ -10,7 +10,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from contexthost.errors import SessionFormatError
+from contexthost.errors import SessionFormatError, Unsupported
 from contexthost.session.entries import CURRENT_VERSION, Entry, encode_json
 from contexthost.session.file import SessionFile
 from contexthost.session.load import EntryReader, Header, Problem
@@ -33,12 +33,13 @@ class Session:
     that nothing happened.
     """
 
-    def __init__(self, file: SessionFile | None, reader: EntryReader, owner: str) -> None:
+    def __init__(self, file: SessionFile | None, reader: EntryReader, owner: str, path: Path | None = None) -> None:
         self._file = file
+        self._path = file.path if file is not None else path
         self._reader = reader
         self._tree = SessionTree()
         self._tree_problems: list[Problem] = []
-        self._lock = SessionLock(file.path, owner) if file is not None else None
+        self._lock = SessionLock(self._path, owner) if self._path is not None else None
         self._leaf: Entry | None = None
         self.revision = 0
         self._take(reader.entries)
@@ -74,10 +75,33 @@ class Session:
             reader.feed(encode_json(dict(entry)))
         return cls(None, reader, "")
 
+    @classmethod
+    def mirror(
+        cls, path: Path | None, *, owner: str, header: Mapping[str, Any], lines: Iterable[bytes] | None = None
+    ) -> Self:
+        """A session that another program writes: its entries come in through `adopt`, `append` refuses.
+
+        Args:
+            path: that program's file, which need not exist yet; None when there is none.
+            owner: who holds the writer's lock, once `hold` was called.
+            header: the header's keys.
+            lines: the entries so far; None reads them from the file.
+
+        Raises:
+            SessionNotFound, SessionFormatError: the file was to be read and cannot be used.
+        """
+        if lines is None and path is not None:
+            return cls(None, SessionFile(path).reader, owner, path)
+        reader = EntryReader(str(path or "<memory>"))
+        reader.feed(encode_json({"type": "session", "version": CURRENT_VERSION, "timestamp": "", "cwd": "", **header}))
+        for line in lines or ():
+            reader.feed(line)
+        return cls(None, reader, owner, path)
+
     @property
     def path(self) -> Path | None:
         """The session's file; None in memory."""
-        return self._file.path if self._file is not None else None
+        return self._path
 
     @property
     def header(self) -> Header:
@@ -183,6 +207,24 @@ class Session:
             self._leaf = leaf
             self.revision += 1
 
+    def adopt(self, lines: Iterable[bytes], leaf_id: str | None) -> list[Entry]:
+        """Takes entries that another program has appended, and where its branch ends; writes nothing.
+
+        Args:
+            lines: whole entries as the file has them; what cannot be read is a problem, as in a file.
+            leaf_id: the leaf now; one that is not known leaves it at the last entry.
+        """
+        fed = [self._reader.feed(line) for line in lines]
+        added = [entry for entry in fed if entry is not None]
+        self._take(added)
+        leaf = self.get(leaf_id) if leaf_id is not None else None
+        if leaf is None and leaf_id is not None:
+            leaf = added[-1] if added else self._leaf
+        if added or leaf is not self._leaf:
+            self._leaf = leaf
+            self.revision += 1
+        return added
+
     def new_id(self, taken: Iterable[str] = ()) -> str:
         """An entry id that the session does not have: 8 hex digits, as in Pi; a whole UUID if those run out."""
         used = set(taken)
@@ -207,9 +249,12 @@ class Session:
             SessionWriteError: not everything reached the disk; memory is as before.
             SessionChanged: the file was replaced or shortened by another program.
             SessionFormatError: a payload without a type, with a taken id, or that is not JSON.
+            Unsupported: it is a mirror, with a file.
         """
         if not payloads:
             return []
+        if self._file is None and self._path is not None:
+            raise Unsupported(f"{self._path} is written by another program; entries go through it")
         with self.writing():
             self.refresh()
             lines = self._encode(payloads)
