@@ -12,9 +12,7 @@ from typing import Annotated, Any, Literal
 from unittest import mock
 
 import pytest
-from hypothesis import HealthCheck, given
-from hypothesis import settings as hypothesis_settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings as hypothesis_settings, strategies as st
 from pydantic import Field, model_validator
 
 from contexthost import (

@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from contexthost.compaction import CutPoint, find_cut_point, find_projected_cut_point
 from contexthost.tokens.pi import pi_estimate

@@ -15,8 +15,7 @@ from unittest.mock import MagicMock
 import pluggy
 import pytest
 
-from contexthost import events as ev
-from contexthost import hookspecs
+from contexthost import events as ev, hookspecs
 from contexthost.context import AbortSignal, ModelInfo
 from contexthost.events import EVENTS
 from contexthost.plugins import PluginFailure, PluginManager
@@ -88,7 +87,7 @@ MODEL = ModelInfo(provider="p", id="m", api="openai-responses")
 PREPARATION = MagicMock(
     messages_to_summarize=[{"role": "user"}, {"role": "assistant"}], first_kept_entry_id="e7", tokens_before=50
 )
-SNAPSHOT = MagicMock(entries=[])
+SNAPSHOT = MagicMock(entries=[], messages=[])
 
 # Hook → an event, and what the example answers to it (None: nothing).
 SCENES: dict[str, tuple[Any, Any]] = {
@@ -114,7 +113,7 @@ SCENES: dict[str, tuple[Any, Any]] = {
     "session_compact_failed": (ev.SessionCompactFailedEvent(reason="manual", aborted=False, error_message="no"), None),
     "input": (ev.InputEvent(text="todo: tests"), ev.Transform("Put this on the list: tests")),
     "agent_start": (ev.AgentStartEvent(), None),
-    "context": (ev.ContextEvent(messages=[]), None),
+    "context": (ev.ContextEvent(snapshot=SNAPSHOT), None),
     "before_provider_headers": (ev.BeforeProviderHeadersEvent(headers={}), {"X-Session": "contexthost"}),
     "before_provider_request": (
         ev.BeforeProviderRequestEvent(payload={"model": "m"}),

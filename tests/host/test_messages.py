@@ -11,8 +11,7 @@ import math
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from contexthost.messages import (
     bash_execution_text,

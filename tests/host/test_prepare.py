@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from contexthost.compaction import CompactionSettings, FileOps, Preparation, prepare_compaction, should_compact
 from contexthost.messages import Message

@@ -318,3 +318,4 @@ def responses_events(answer: Answer) -> list[Json]:
         }
     events.append({"type": f"response.{response['status']}", "response": response})
     return events
+

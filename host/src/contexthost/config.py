@@ -103,6 +103,11 @@ class SettingsSpec:
     model: type[Settings]
     environment: Mapping[str, str] = field(default_factory=dict)
 
+    @property
+    def name(self) -> str:
+        """What tells one from another: the package."""
+        return self.package
+
 
 @dataclass(frozen=True, slots=True)
 class Loaded(Generic[M]):

@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 
 if TYPE_CHECKING:
     from contexthost.messages import Message
@@ -21,8 +21,10 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AbortSignal",
+    "BodyRewrite",
     "Command",
     "Context",
+    "HeaderRewrite",
     "Mode",
     "Model",
     "ModelInfo",
@@ -104,17 +106,44 @@ class ModelInfo:
     base_url: str | None = None
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     """The headers that the user set up for this model; they may hold credentials."""
+    reasoning: bool = False
+    """Whether the model thinks before it answers, and so takes a thinking level."""
+    thinking_levels: Mapping[str, str | None] = field(default_factory=dict)
+    """What the provider calls Pi's thinking levels, where the names differ; None for one that the model lacks."""
+    images: bool = True
+    """Whether the model takes images; if not, a note stands in for them."""
+
+
+HeaderRewrite: TypeAlias = "Callable[[Mapping[str, str]], Awaitable[Mapping[str, str | None]]]"
+"""Gets the headers of a request (credentials included), gives those to send; None takes one away."""
+
+BodyRewrite: TypeAlias = "Callable[[Mapping[str, Any]], Awaitable[Mapping[str, Any]]]"
+"""Gets the decoded JSON body of a request, gives the one to send."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelRequest:
-    """One request to a model: provider-safe messages in Pi's shape, the tools on offer."""
+    """One request to a model: provider-safe messages in Pi's shape, the tools on offer.
+
+    The system messages among them are replayed into the prompt in force (``current_system_message``); tools are
+    taken from ``tools`` only.
+    """
 
     messages: Sequence[Message]
     tools: Sequence[Tool] = ()
     max_tokens: int | None = None
+    """The longest answer, in tokens; None: the model's own limit. Lowered to what the window leaves."""
+    thinking_level: str | None = None
+    """Pi's level: ``off``, ``minimal``, ``low``, ``medium``, ``high``, ``xhigh`` or ``max``; None says nothing."""
+    session_id: str | None = None
+    """Lets a provider find the prompt cache of earlier requests; None for a request that is not to be cached."""
     on_text: Callable[[str], None] | None = None
-    """Called with each piece of text as it arrives."""
+    """Called with each piece of text as it arrives. What it raises, ``respond`` raises."""
+    on_retry: Callable[[str], None] | None = None
+    """Called with a sentence for the user before each wait for another attempt."""
+    prepare_headers: HeaderRewrite | None = None
+    """Called once per request, not per attempt; before ``prepare_body``, as in Pi."""
+    prepare_body: BodyRewrite | None = None
 
 
 class Model(Protocol):
@@ -125,7 +154,12 @@ class Model(Protocol):
         """Which model it is."""
 
     async def respond(self, request: ModelRequest, signal: AbortSignal) -> Message:
-        """The assistant message, with usage and stop reason as Pi records them; an abort gives what has arrived."""
+        """The assistant message, with usage and stop reason as Pi records them.
+
+        An abort gives what has arrived, with stop reason ``aborted``; a failure the same with ``error`` and an
+        ``errorMessage``. Neither is raised. A tool call whose arguments were not a JSON object has none, and an
+        ``argumentsError`` to answer it with.
+        """
 
 
 # Tools and commands ------------------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 __all__ = [
     "AmbiguousSession",
+    "CompactionCancelled",
     "CompactionFailed",
     "ContexthostError",
     "EntryNotFound",
@@ -15,6 +16,7 @@ __all__ = [
     "NothingToCompact",
     "ParentCycle",
     "PluginError",
+    "SessionBusy",
     "SessionChanged",
     "SessionFormatError",
     "SessionLocked",
@@ -27,6 +29,10 @@ __all__ = [
 
 class ContexthostError(Exception):
     """The root of every error that contexthost raises on purpose."""
+
+
+class SessionBusy(ContexthostError):
+    """Something else goes on in the session; nothing was begun."""
 
 
 class SessionNotFound(ContexthostError):
@@ -78,6 +84,10 @@ class NothingToCompact(ContexthostError):
 
 class CompactionFailed(ContexthostError):
     """A compaction gave no usable result; the session is unchanged."""
+
+
+class CompactionCancelled(CompactionFailed):
+    """A plugin or an abort stopped a compaction; the session is unchanged."""
 
 
 class PluginError(ContexthostError):

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from contexthost.context import AbortSignal, ModelInfo
     from contexthost.messages import Message
     from contexthost.projection import Snapshot
-    from contexthost.projection.drafts import Draft
+    from contexthost.projection.drafts import CompactionDraft, Draft
     from contexthost.session import Entry
 
 __all__ = [
@@ -190,7 +190,8 @@ class SessionBeforeCompactEvent(Event):
     """A compaction is about to be made.
 
     ``addressed_to`` names the plugin that alone may answer, None leaves it to all in order. ``will_retry``: the
-    request that did not fit is sent again afterwards. ``signal`` tells when the compaction is aborted.
+    request that did not fit is sent again afterwards. ``signal`` tells when the compaction is aborted. ``draft``: a
+    plugin has made this compaction already, at the end of a turn; only Cancel counts then.
     """
 
     results: ClassVar[tuple[type, ...]] = (Cancel, CompactionResult)
@@ -201,6 +202,7 @@ class SessionBeforeCompactEvent(Event):
     custom_instructions: str | None = None
     will_retry: bool = False
     addressed_to: str | None = None
+    draft: CompactionDraft | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -269,9 +271,14 @@ class AgentStartEvent(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContextEvent(Event):
-    """A request is about to be built from these messages (no system messages); it cannot be changed here."""
+    """A request is about to be built from this snapshot; it cannot be changed here."""
 
-    messages: Sequence[Message]
+    snapshot: Snapshot
+
+    @property
+    def messages(self) -> Sequence[Message]:
+        """What the model sees, in Pi's roles, system messages included."""
+        return self.snapshot.messages
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -32,6 +31,7 @@ from contexthost.events import (
 from contexthost.plugins import Chained, PluginFailure, PluginManager
 from contexthost.projection import CompactionDraft, Draft, ProjectionAuthority, Snapshot
 from contexthost.session import Entry, Session
+from contexthost.timers import WallTimer
 from contexthost.tokens import EffectiveUsage, default_counter
 
 __all__ = ["BoundaryOutcome", "Driver", "PluginContext", "Runtime", "load_plugins"]
@@ -41,11 +41,18 @@ _B = TypeVar("_B", TurnEndEvent, AgentBeforeSettleEvent)
 
 
 def load_plugins(
-    settings: HostSettings, *, extra: Sequence[object] = (), report: Callable[[PluginFailure], None] | None = None
+    settings: HostSettings,
+    *,
+    extra: Sequence[object] = (),
+    report: Callable[[PluginFailure], None] | None = None,
+    installed: bool = True,
 ) -> PluginManager:
-    """The installed plugins, in the order of the settings; those that fail are left out with a warning."""
+    """The installed plugins, in the order of the settings; those that fail are left out with a warning.
+
+    ``extra`` are plugin objects to load besides; ``installed`` False loads only those.
+    """
     manager = PluginManager(order=settings.order, timeout_seconds=settings.hookTimeoutSeconds, report=report)
-    manager.load(disabled=settings.disabled, extra=extra)
+    manager.load(disabled=settings.disabled, extra=extra, entry_points=installed)
     return manager
 
 
@@ -156,7 +163,7 @@ class Runtime:
         )
         self._contexts: dict[str, PluginContext] = {}
         self._tasks: set[asyncio.Task[None]] = set()
-        self._timers: set[_Timer] = set()
+        self._timers: set[WallTimer] = set()
         self._closed = False
         self.compacting: Callable[[str], None] = lambda plugin: None
         """Told when a plugin says that it makes a compaction at a boundary; for drivers that wait only so long."""
@@ -242,7 +249,7 @@ class Runtime:
 
     def call_later(self, seconds: float, callback: Callable[[], None]) -> Timer:
         """Calls back after so many seconds of wall clock; not after the session has ended."""
-        timer = _Timer(seconds, callback, self._timers)
+        timer = WallTimer(seconds, callback, self._timers)
         if not self._closed:
             timer.start()
         return timer
@@ -268,40 +275,6 @@ def compaction_draft(result: CompactionResult) -> CompactionDraft:
         details=result.details,
         usage=result.usage,
     )
-
-
-class _Timer:
-    """A call by wall clock: a machine that slept fires it on waking, never early by a clock that was set back."""
-
-    _LONGEST_SLEEP = 60.0
-
-    def __init__(self, seconds: float, callback: Callable[[], None], running: set[_Timer]) -> None:
-        self._due = time.time() + seconds
-        self._callback = callback
-        self._running = running
-        self._handle: asyncio.TimerHandle | None = None
-
-    def start(self) -> None:
-        self._running.add(self)
-        self._sleep()
-
-    def cancel(self) -> None:
-        """Does not call back any more."""
-        self._running.discard(self)
-        if self._handle is not None:
-            self._handle.cancel()
-            self._handle = None
-
-    def _sleep(self) -> None:
-        left = min(max(self._due - time.time(), 0.0), self._LONGEST_SLEEP)
-        self._handle = asyncio.get_running_loop().call_later(left, self._wake)
-
-    def _wake(self) -> None:
-        if time.time() < self._due:
-            self._sleep()
-            return
-        self.cancel()
-        self._callback()
 
 
 class PluginContext:

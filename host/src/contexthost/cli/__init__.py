@@ -15,7 +15,7 @@ _COMMANDS: Final = {
     "config": ("contexthost.cli.config", "Show and write settings."),
     "context": ("contexthost.cli.context", "Show where a session's context window goes."),
     "demo": ("contexthost.cli.demo", "A bundled session through the installed plugins: before and after."),
-    "doctor": ("contexthost.cli.doctor", "Check settings, plugins and the vocabulary."),
+    "doctor": ("contexthost.cli.doctor", "Check a session for damage and mend it; or the installation."),
     "inspect": ("contexthost.cli.inspect", "Print the exact projection of sessions as JSON."),
     "pi": ("contexthost.cli.pi", "Run the installed plugins inside Pi."),
     "plugins": ("contexthost.cli.plugins", "List the plugins and what became of them."),

@@ -14,6 +14,7 @@ import click
 from contexthost.cli.context import print_context, usage_line
 from contexthost.cli.output import console, count
 from contexthost.drivers.file import open_file
+from contexthost.errors import SessionWriteError
 from contexthost.events import AgentBeforeSettleEvent
 from contexthost.projection.breakdown import breakdown
 
@@ -28,12 +29,17 @@ __all__ = ["command"]
 )
 def command(directory: Path | None) -> None:
     """Take a bundled session through every installed plugin: before, after, what to try next."""
-    where = directory or Path(tempfile.mkdtemp(prefix="contexthost-demo-"))
-    where.mkdir(parents=True, exist_ok=True)
-    path = where / "demo.jsonl"
     original = (files("contexthost.data") / "demo.jsonl").read_bytes()
-    with path.open("xb") as file:  # never over a file that is there
-        file.write(original)
+    try:
+        where = directory or Path(tempfile.mkdtemp(prefix="contexthost-demo-"))
+        where.mkdir(parents=True, exist_ok=True)
+        path = where / "demo.jsonl"
+        with path.open("xb") as file:  # never over a file that is there
+            file.write(original)
+    except OSError as error:
+        raise SessionWriteError(
+            f"the demo's copy cannot be made: {error.filename}: {error.strerror}; choose another --directory"
+        ) from None
     asyncio.run(_show(path, original))
 
 

@@ -1,4 +1,4 @@
-"""``contexthost doctor``: whether this installation is in order."""
+"""``contexthost doctor``: whether this installation is in order, or a session."""
 
 from __future__ import annotations
 
@@ -33,9 +33,31 @@ class Check:
 
 
 @click.command("doctor")
+@click.argument("session", required=False)
+@click.option("--repair", is_flag=True, help="Mend SESSION by appending to it; asks first.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--rescue", type=click.Path(path_type=Path), metavar="NEWFILE", help="Save what can be in a new file.")
+@click.option("--dry-run", is_flag=True, help="Show what --repair or --rescue would do; write nothing.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def command(as_json: bool) -> int:
-    """Check settings, plugins, directories and the vocabulary; exits 1 if there is a problem."""
+def command(session: str | None, repair: bool, yes: bool, rescue: Path | None, dry_run: bool, as_json: bool) -> int:
+    """Check SESSION for damage, or, without one, the settings, plugins, directories and the vocabulary.
+
+    Exits 1 if there is a problem (left). SESSION is a path, an id or its unique beginning, or "latest".
+    """
+    if session is None:
+        if repair or rescue is not None:
+            raise click.UsageError("--repair and --rescue need a SESSION")
+        return _check_installation(as_json)
+    if repair and rescue is not None:
+        raise click.UsageError("--repair mends the file by appending, --rescue writes a new one: give one of them")
+    from contexthost.cli.doctor_session import check_session, rescue_session
+
+    if rescue is not None:
+        return rescue_session(session, rescue, dry_run=dry_run, as_json=as_json)
+    return check_session(session, repairs=repair, agreed=yes, dry_run=dry_run, as_json=as_json)
+
+
+def _check_installation(as_json: bool) -> int:
     checks = list(installation_checks())
     if as_json:
         echo_json([{"state": check.state, "what": check.what, "text": check.text} for check in checks])

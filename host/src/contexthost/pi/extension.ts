@@ -851,7 +851,9 @@ class Session {
 function describeModel(model: any): any {
   if (!model) return null;
   const { provider, id, api, contextWindow, maxTokens, promptCache, cost, baseUrl, headers } = model;
-  return { provider, id, api, contextWindow, maxTokens, promptCache, cost, baseUrl, headers };
+  const { reasoning, thinkingLevelMap, input } = model;
+  const limits = { contextWindow, maxTokens, promptCache, cost, reasoning, thinkingLevelMap, input };
+  return { provider, id, api, baseUrl, headers, ...limits };
 }
 
 /** The mark that addresses a compaction to one plugin: nonce, plugin, and what is left of the instructions. */

@@ -114,7 +114,7 @@ class Hooks:
             return
         self._driver.take_model(model)
         if model.context_window is not None:
-            self._runtime.authority.resize(model.context_window)
+            self._runtime.authority.set_window(model.context_window)
         source = event.get("source")
         told = ModelSelectEvent(
             model=model,
@@ -212,8 +212,7 @@ class Hooks:
         await self._runtime.notify("agent_start", AgentStartEvent())
 
     async def _context(self, event: Payload) -> Any:
-        messages = self._runtime.authority.snapshot().messages
-        told = ContextEvent(messages=[message for message in messages if message.get("role") != "system"])
+        told = ContextEvent(snapshot=self._runtime.authority.snapshot())
         await self._runtime.notify("context", told)
 
     async def _settled(self, event: Payload) -> Any:

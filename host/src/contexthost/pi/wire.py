@@ -50,6 +50,7 @@ def model_from_pi(value: Any) -> ModelInfo | None:
     cache = cache if isinstance(cache, dict) else {}
     headers = value.get("headers")
     cost = value.get("cost")
+    levels, takes = value.get("thinkingLevelMap"), value.get("input")
     return ModelInfo(
         provider=str(value.get("provider") or ""),
         id=value["id"],
@@ -65,6 +66,11 @@ def model_from_pi(value: Any) -> ModelInfo | None:
         headers={str(key): text for key, text in headers.items() if isinstance(text, str)}
         if isinstance(headers, dict)
         else {},
+        reasoning=value.get("reasoning") is True,
+        thinking_levels={str(key): text for key, text in levels.items() if text is None or isinstance(text, str)}
+        if isinstance(levels, dict)
+        else {},
+        images=not isinstance(takes, list) or "image" in takes,
     )
 
 

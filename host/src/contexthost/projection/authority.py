@@ -70,19 +70,19 @@ class ProjectionAuthority:
         self._snapshot, self._seen = made, state
         return made
 
-    def resize(self, window: int) -> None:
-        """Goes on with another context window, in tokens: another model was chosen. Raises ValueError unless > 0."""
+    def set_window(self, window: int) -> None:
+        """Goes over to another context window, in tokens.
+
+        Raises:
+            ValueError: not a positive number.
+        """
         if window <= 0:
             raise ValueError(f"a context window has more than {window} tokens")
-        if window == self._window:
-            return
         self._window = window
-        visits = self._fold.visits
         self._fold = Fold(self.session, self._counter, window)
-        self._fold.visits = visits
         if self._snapshot is not None:
             self._revision += 1
-            self._snapshot = replace(self._snapshot, window=window, revision=self._revision)
+            self._snapshot = replace(self._snapshot, revision=self._revision, window=window)
 
     def at(self, leaf_id: str) -> Snapshot:
         """What the model would see at another leaf; walks that branch and moves nothing.

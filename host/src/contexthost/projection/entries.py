@@ -133,6 +133,13 @@ class ProjectedEntry:
         return tuple(_with_content(message, replacement.get("content")) for message in messages)
 
     @property
+    def _ignores_edits(self) -> bool:
+        """Whether replacements do not touch its messages: commands, summaries, system messages."""
+        if self.source.type == "custom_message":
+            return False
+        return self.source.role not in _EDITABLE_ROLES
+
+    @property
     def omitted(self) -> bool:
         """Whether an edit says that the model must not see it."""
         return self.edit is not None and not isinstance(self.edit.data.get("replacement"), dict)
@@ -161,7 +168,9 @@ class ProjectedEntry:
         """Bounds of `tokens` that cost nothing: exact once counted, before that from the length of the stored bytes."""
         if self._tokens is not None:
             return self._tokens, self._tokens
-        raw = self.source.raw if self.edit is None else self.edit.raw
+        if self.omitted or not self._shown:
+            return 0, 0
+        raw = self.source.raw if self.edit is None or self._ignores_edits else self.edit.raw
         # A token is at least one byte of text, and JSON never writes text in fewer bytes.
         return 0, len(raw) + _IMAGE_BOUND * raw.count(b"image")
 

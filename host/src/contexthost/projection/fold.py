@@ -42,6 +42,7 @@ class Fold:
             _session=self._session,
             _counter=self._counter,
             _leaf=None,
+            _epoch=self._session.epoch,
         )
 
     def hydrate(self, leaf: Entry | None) -> Snapshot:
@@ -81,6 +82,8 @@ class Fold:
         pending = snapshot._pending
         if pending and entry.id in pending:
             item = item.edited(pending[entry.id])
+        if entry.type == "context_edit" and entry.data.get("targetId") == entry.id:
+            item = item.edited(entry)
         entries = entries.append(item)
         changes: dict[str, Any] = {}
         kind = entry.type
@@ -90,7 +93,7 @@ class Fold:
             position = snapshot.position(target) if isinstance(target, str) else None
             if position is not None:
                 entries = entries.set(position, entries[position].edited(entry))
-            elif isinstance(target, str):
+            elif isinstance(target, str) and target != entry.id:
                 changes["_pending"] = {**pending, target: entry}
         elif kind == "message":
             probe = entry.probe
@@ -110,30 +113,26 @@ class Fold:
 
     def pop(self, snapshot: Snapshot, to: Entry) -> Snapshot | None:
         """The snapshot at ``to``, an entry above the leaf; None where only hydration can tell."""
-        if snapshot._pending:
+        position = snapshot.position(to.id)
+        if snapshot._pending or position is None or position < snapshot._tail_start:
             return None
+        length = position + 1
         entries = snapshot.entries
-        undone: list[Entry] = []
-        while entries and entries[len(entries) - 1].source is not to:
-            last = entries[len(entries) - 1].source
+        types: set[str] = set()
+        for at in range(len(entries) - 1, position, -1):
+            undone = snapshot.entries[at].source
             self.visits += 1
-            if len(entries) <= snapshot._tail_start:
-                return None
-            if last.type == "context_edit":
-                target = last.data.get("targetId")
-                position = snapshot.position(target) if isinstance(target, str) else None
-                if position is not None and position < len(entries):
-                    edited = entries[position]
-                    if edited.edit is not last or edited.previous is None:
-                        return None
-                    entries = entries.set(position, edited.previous)
-            undone.append(last)
-            entries = entries.truncate(len(entries) - 1)
-        if not entries:
-            return None
+            types.add(undone.type)
+            target = undone.data.get("targetId") if undone.type == "context_edit" else None
+            place = snapshot.position(target) if isinstance(target, str) else None
+            if place is not None and place < length:
+                edited = entries[place]
+                if edited.edit is not undone or edited.previous is None:
+                    return None
+                entries = entries.set(place, edited.previous)
+        entries = entries.truncate(length)
         back = replace(snapshot, entries=entries, leaf_id=to.id, _leaf=to)
-        types = {entry.type for entry in undone}
-        if snapshot._baseline is None or snapshot._baseline.position >= len(entries) or "context_edit" in types:
+        if snapshot._baseline is None or snapshot._baseline.position >= len(entries):
             back = self._with_baseline(back)
         if types & {"message", "model_change", "thinking_level_change"}:
             return self._with_settings(back, None)

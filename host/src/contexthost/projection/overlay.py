@@ -18,6 +18,11 @@ class EntrySource(Protocol):
         """The session's id."""
         ...
 
+    @property
+    def epoch(self) -> int:
+        """Grows when places of entries known before changed."""
+        ...
+
     def get(self, entry_id: str, /) -> Entry | None:
         """The entry with that id."""
         ...
@@ -54,6 +59,11 @@ class Overlay:
     def id(self) -> str:
         """The session's id."""
         return self._base.id
+
+    @property
+    def epoch(self) -> int:
+        """The base's."""
+        return self._base.epoch
 
     def get(self, entry_id: str) -> Entry | None:
         """The entry with that id, drafted ones included."""

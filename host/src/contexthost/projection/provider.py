@@ -49,6 +49,7 @@ def mend(messages: Iterable[Message]) -> tuple[list[Message], list[Mend]]:
     source = convert_to_llm(messages)
     mends: list[Mend] = []
     results = _first_results(source, mends)
+    inside = _inside_batches(source)
     out: list[Message] = []
     for index, message in enumerate(source):
         role = message.get("role")
@@ -57,7 +58,7 @@ def mend(messages: Iterable[Message]) -> tuple[list[Message], list[Mend]]:
         if _failed(message):
             mends.append(Mend("failed-attempt", None, index))
             continue
-        if role == "system" and _inside_batch(source, index):
+        if index in inside:
             mends.append(Mend("late-system", None, index))
         if role != "assistant":
             out.append(message)
@@ -120,13 +121,17 @@ def _without_repeated_calls(message: Message, index: int, mends: list[Mend]) -> 
     return message if len(kept) == len(content) else {**message, "content": kept}
 
 
-def _inside_batch(source: list[Message], index: int) -> bool:
-    """Whether tool results follow a system message, so that it stands between a call and its result."""
-    for message in source[index + 1 :]:
-        role = message.get("role")
+def _inside_batches(source: list[Message]) -> set[int]:
+    """The system messages that tool results follow, so that they stand between a call and its result."""
+    inside: set[int] = set()
+    follower: Any = None  # the role of the next message that is not a system message
+    for index in range(len(source) - 1, -1, -1):
+        role = source[index].get("role")
         if role != "system":
-            return role == "toolResult"
-    return False
+            follower = role
+        elif follower == "toolResult":
+            inside.add(index)
+    return inside
 
 
 def _calls(message: Message) -> Iterator[tuple[str, Any]]:

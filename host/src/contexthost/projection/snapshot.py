@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from contexthost.messages import Message
+from contexthost.messages import Message, current_system_message
 from contexthost.projection.entries import ProjectedEntry
 from contexthost.projection.overlay import EntrySource
 from contexthost.projection.provider import Mend, mend
@@ -77,6 +78,7 @@ class Snapshot:
     _tail_start: int = field(repr=False, default=0)  # and its place
     _pending: Mapping[str, Entry] = field(repr=False, default_factory=dict)  # edits whose target is not there
     _baseline: Baseline | None = field(repr=False, default=None)
+    _epoch: int = field(repr=False, default=0)  # the session's, when the snapshot was made
     _thinking_seen: bool = field(repr=False, default=False)
 
     def find(self, entry_id: str) -> ProjectedEntry | None:
@@ -91,6 +93,10 @@ class Snapshot:
             return kept
         if self.checkpoint is not None and self.checkpoint.id == entry_id:
             return 0
+        if self._session.epoch != self._epoch:
+            # Depths changed since: this snapshot, which must still read as it did, looks through its entries.
+            found = (at for at in range(self._tail_start, len(self.entries)) if self.entries[at].source.id == entry_id)
+            return next(found, None)
         entry = self._session.get(entry_id)
         if entry is None:
             return None
@@ -102,7 +108,13 @@ class Snapshot:
     @functools.cached_property
     def messages(self) -> Sequence[Message]:
         """What the model sees, as Pi's projection has it; to be read, not written."""
-        return tuple(message for chunk in self.entries.chunks for message in chunk.once(_messages))
+        return tuple(itertools.chain.from_iterable(chunk.once(_messages) for chunk in self.entries.chunks))
+
+    @functools.cached_property
+    def system_message(self) -> Message | None:
+        """The system prompt and tools in force: all system messages replayed; None if there are none."""
+        parts = (chunk.once(_system_messages) for chunk in self.entries.chunks)
+        return current_system_message(itertools.chain.from_iterable(parts))
 
     @functools.cached_property
     def _provider_view(self) -> tuple[Sequence[Message], Sequence[Mend]]:
@@ -148,6 +160,11 @@ class Snapshot:
 
 def _messages(items: tuple[ProjectedEntry, ...]) -> tuple[Message, ...]:
     return tuple(message for item in items for message in item.messages)
+
+
+def _system_messages(items: tuple[ProjectedEntry, ...]) -> tuple[Message, ...]:
+    shown = (item for item in items if item.source.type == "compaction" or item.source.role == "system")
+    return tuple(message for item in shown for message in item.messages if message.get("role") == "system")
 
 
 def _tokens(items: tuple[ProjectedEntry, ...]) -> int:

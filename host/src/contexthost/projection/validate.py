@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
@@ -90,7 +91,7 @@ def check_pairs(before: Snapshot, after: Snapshot, drafts: Sequence[Draft]) -> N
     """
     if not any(_may_break(draft, before) for draft in drafts):
         return
-    broken = set(_broken_pairs(after.messages)) - set(_broken_pairs(before.messages))
+    broken = Counter(_broken_pairs(after.messages)) - Counter(_broken_pairs(before.messages))
     if broken:
         what, call_id = min(broken)
         raise InvalidDraft(
@@ -114,22 +115,30 @@ def _may_break(draft: Draft, before: Snapshot) -> bool:
 
 
 def _broken_pairs(messages: Sequence[Message]) -> Iterator[tuple[str, str]]:
-    """Calls without a result and results without a call before them. Failed attempts are never sent."""
-    open_calls: set[str] = set()
-    known: set[str] = set()
+    """Calls without a result, results without a call before them. Failed attempts are never sent.
+
+    Some providers count their call ids anew in every answer: a call answers to the results up to the next call with
+    its id.
+    """
+    answered: dict[str, bool] = {}  # of the newest call with each id
     for message in messages:
         role = message.get("role")
         if role == "assistant" and message.get("stopReason") not in ("aborted", "error"):
             content = message.get("content")
             for block in content if isinstance(content, list) else ():
                 if isinstance(block, dict) and block.get("type") == "toolCall" and isinstance(block.get("id"), str):
-                    open_calls.add(block["id"])
-                    known.add(block["id"])
+                    if answered.get(block["id"]) is False:
+                        yield "an unanswered call", block["id"]
+                    answered[block["id"]] = False
         elif role == "toolResult":
             call_id = message.get("toolCallId")
             if isinstance(call_id, str):
-                open_calls.discard(call_id)
-                if call_id not in known:
+                if call_id not in answered:
                     yield "an orphaned result for", call_id
-    for call_id in sorted(open_calls):
-        yield "an unanswered call", call_id
+                elif answered[call_id]:
+                    yield "a second result for", call_id
+                else:
+                    answered[call_id] = True
+    for call_id, done in answered.items():
+        if not done:
+            yield "an unanswered call", call_id

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final, NoReturn
 
 import msgspec
 
 from contexthost.errors import SessionFormatError
+from contexthost.messages import js_json
 
 __all__ = ["Entry", "MalformedLine", "decode_json", "encode_json"]
 
@@ -84,16 +86,20 @@ def _decode_slowly(raw: bytes) -> Any:
 
 
 def encode_json(value: Any) -> bytes:
-    """``value`` as one line of JSON without spaces; lone surrogates are escaped, so that they can be written at all.
+    """``value`` as one line of JSON without spaces, as JavaScript writes it: lone surrogates are escaped, so that they
+    can be written at all, and infinities, which 1e999 in a file is read as, become null.
 
     Raises:
-        SessionFormatError: the value is not JSON (a NaN, a set, …).
+        SessionFormatError: the value is not JSON (an object of some class, a key that is not text, …).
     """
     try:
         return _encode(value)
     except UnicodeEncodeError:
-        return json.dumps(value, separators=(",", ":"), allow_nan=False).encode("ascii")
-    except (TypeError, ValueError, RecursionError) as error:
+        try:
+            return js_json(value).encode()
+        except (TypeError, ValueError) as error:
+            raise SessionFormatError(f"this value cannot be written as JSON: {error}") from None
+    except (TypeError, ValueError, RecursionError, OverflowError) as error:
         raise SessionFormatError(f"this value cannot be written as JSON: {error}") from None
 
 
@@ -175,7 +181,7 @@ class Entry:
     def data(self) -> dict[str, Any]:
         """The whole entry in the shape of version 3, decoded once; to be read, not written."""
         if self._data is None:
-            data: dict[str, Any] = decode_json(self.raw)
+            data: dict[str, Any] = self._decode()
             if self._patch is not None:
                 data.update(self._patch)
                 for key, value in self._patch.items():
@@ -187,6 +193,25 @@ class Entry:
                     message["role"] = "custom"
             self._data = data
         return self._data
+
+    def _decode(self) -> Any:
+        try:
+            return decode_json(self.raw)
+        except MalformedLine:
+            # Reading the file went well, so the value is nested almost too deep and the stack was deeper now than then;
+            # a thread begins with an empty stack.
+            with ThreadPoolExecutor(1) as thread:
+                return thread.submit(decode_json, self.raw).result()
+
+    def migrated_line(self) -> bytes:
+        """The line as version 3 has it: byte for byte the same where the version makes no difference."""
+        if self._patch is None:
+            return self.raw
+        if not self._patch:
+            message = self._decode().get("message") if self.type == "message" else None
+            if not isinstance(message, dict) or message.get("role") != "hookMessage":
+                return self.raw
+        return encode_json(self.data)
 
     @property
     def message(self) -> dict[str, Any] | None:

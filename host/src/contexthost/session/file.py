@@ -5,15 +5,20 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import stat
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Final, Self
 
 from contexthost.errors import SessionChanged, SessionFormatError, SessionNotFound, SessionWriteError
-from contexthost.session.entries import Entry, encode_json
+from contexthost.session.entries import CURRENT_VERSION, Entry, encode_json
 from contexthost.session.load import EntryReader
 
 __all__ = ["SessionFile"]
+
+_GUARD: Final = 256
+"""Bytes that are compared before a file's tail is read on. Pi migrates files in place: same inode, more bytes."""
 
 
 class SessionFile:
@@ -32,6 +37,7 @@ class SessionFile:
         self.reader = EntryReader(str(path))
         self.torn = b""
         self._offset = 0  # where the next unread line begins
+        self._guard = b""  # the bytes before that place: other bytes there mean that the file was rewritten
         self._identity: tuple[int, int] | None = None
         self._ends_with_newline = True
         self.read_tail()
@@ -40,33 +46,66 @@ class SessionFile:
             what = "is empty" if size == 0 else "has no session header in it"
             raise SessionFormatError(f"{path}: not a Pi session: the file {what}; it was left untouched")
 
+    @classmethod
+    def create(cls, path: Path, lines: Sequence[bytes]) -> Self:
+        """Makes a session file with these lines, header first; flushed to the disk. The caller holds the lock.
+
+        Raises:
+            SessionWriteError: it exists already, or could not be written as a whole; then nothing is left of it.
+        """
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        except FileExistsError:
+            raise SessionWriteError(f"{path} exists already; it was left untouched") from None
+        except OSError as error:
+            raise SessionWriteError(f"{path} cannot be made: {error.strerror or error}") from None
+        try:
+            with os.fdopen(descriptor, "wb") as out:
+                out.write(b"".join(line + b"\n" for line in lines))
+                out.flush()
+                os.fsync(out.fileno())
+            _sync_directory(path)
+        except OSError as error:
+            path.unlink(missing_ok=True)
+            raise SessionWriteError(f"{path} cannot be written: {error.strerror or error}; it was removed") from None
+        return cls(path)
+
     def read_tail(self) -> list[Entry]:
         """Reads what was added since the last call; the new entries.
 
         Raises:
-            SessionChanged: the file was replaced or has become shorter.
+            SessionChanged: the file was replaced, rewritten or has become shorter.
         """
         try:
-            file = self.path.open("rb")
+            # Not blocking, so that a named pipe is refused instead of waited for.
+            descriptor = os.open(self.path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         except FileNotFoundError:
             raise self._gone() from None
-        except IsADirectoryError:
-            raise SessionNotFound(f"{self.path} is a directory, not a session file") from None
         except OSError as error:
             raise SessionFormatError(f"{self.path} cannot be read: {error.strerror or error}") from None
-        with file:
-            status = os.fstat(file.fileno())
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
+            os.close(descriptor)
+            kind = "a directory" if stat.S_ISDIR(status.st_mode) else "a device or a pipe"
+            raise SessionNotFound(f"{self.path} is {kind}, not a session file")
+        with os.fdopen(descriptor, "rb") as file:
             identity = (status.st_dev, status.st_ino)
             if self._identity is None:
                 self._identity = identity
-            elif identity != self._identity or status.st_size < self._offset + len(self.torn):
-                raise SessionChanged(
-                    f"{self.path} was replaced or shortened by another program since it was read; "
-                    "nothing was written: open it again"
-                )
-            if status.st_size == self._offset + len(self.torn):
+            if identity != self._identity or status.st_size < self._end:
+                raise self._changed("replaced or shortened")
+            if status.st_size == self._end:
                 return []
-            file.seek(self._offset)
+            file.seek(self._offset - len(self._guard))
+            if file.read(len(self._guard)) != self._guard:
+                raise self._changed("rewritten")
+            if not self._ends_with_newline and not self.torn:
+                # The last line was whole without its line feed; this must be the line feed, and nothing glued to it.
+                if file.read(1) != b"\n":
+                    raise self._changed("rewritten (its last line went on)")
+                self._offset += 1
+                self._ends_with_newline = True
             first = len(self.reader.entries)
             self.torn = b""
             for line in file:
@@ -80,122 +119,168 @@ class SessionFile:
                     break
                 self._offset += len(line)
                 self._ends_with_newline = line.endswith(b"\n")
+            self._guard = os.pread(file.fileno(), min(_GUARD, self._offset), max(0, self._offset - _GUARD))
         return self.reader.entries[first:]
 
-    def append(self, lines: Sequence[bytes]) -> list[Entry]:
-        """Appends whole lines (without line feeds) by one write, flushed to the disk; their entries.
+    @property
+    def _end(self) -> int:
+        """The size up to which the file is known."""
+        return self._offset + len(self.torn)
+
+    def append(self, lines: Sequence[bytes]) -> None:
+        """Appends whole lines (without line feeds) by one write, flushed to the disk, and reads them into `reader`.
 
         The caller holds the lock and has just called `read_tail`. A torn tail stays where it is: another writer may
         have appended behind it, so the write begins with a line feed and the fragment becomes a line that readers
-        skip.
+        skip. What other programs wrote meanwhile is read too.
 
         Raises:
             SessionWriteError: not all of it reached the disk; what had been read before stays as it was.
+            SessionChanged: the file was replaced, rewritten or has become shorter.
         """
-        entries = self._append_once(lines)
-        if entries is None:
-            # Another program left half a line at the end between our reading and our write, and our first line was
-            # glued to it. That line is lost to every reader; now that the file ends in a line feed, write again.
-            entries = self._append_once(lines)
-        if entries is None:
-            raise SessionWriteError(f"{self.path}: another program keeps writing to it; nothing was recorded")
-        return entries
+        # When another program leaves half a line at the end between our reading and our write, our first line is
+        # glued to it and lost to every reader. Then the file ends in a line feed, and all is written once more: lines
+        # that stand twice hide each other, and the last line of the file is ours.
+        for _ in range(3):
+            if self._append_once(lines):
+                return
+        raise SessionWriteError(f"{self.path}: another program keeps writing to it; not everything was recorded")
 
-    def _append_once(self, lines: Sequence[bytes]) -> list[Entry] | None:
-        """One write; the new entries, or None when another writer's torn line swallowed the first of ours."""
-        block = b"".join(line + b"\n" for line in lines)
-        if not self._ends_with_newline:
-            block = b"\n" + block
+    def _append_once(self, lines: Sequence[bytes]) -> bool:
+        """One write; whether all of it can be read back, rather than being glued to another writer's torn line."""
         try:
             descriptor = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
         except OSError as error:
             raise self._write_error(error) from None
         try:
-            written = os.write(descriptor, block)
+            status = os.fstat(descriptor)
+            if (status.st_dev, status.st_ino) != self._identity:
+                raise self._changed("replaced or shortened")
+            if status.st_size != self._end:
+                self.read_tail()
+            start = self._end
+            block = b"".join(line + b"\n" for line in lines)
+            if not self._ends_with_newline:
+                block = b"\n" + block
+            try:
+                written = os.write(descriptor, block)
+            except OSError as error:
+                raise self._write_error(error) from None
             if written != len(block):
                 # No second try: whatever stopped the first half would leave a line that another writer may split.
+                raise SessionWriteError(self._explain_short_write(written, block, lines))
+            try:
+                os.fsync(descriptor)
+            except OSError as error:
                 raise SessionWriteError(
-                    f"{self.path}: only {written} of {len(block)} bytes could be written (is the disk full?); nothing "
-                    "was recorded, and the fragment will be skipped by every reader"
-                )
-            os.fsync(descriptor)
+                    f"{self.path}: written, but the disk did not confirm it ({error.strerror or error}): open the "
+                    "session again to see whether it is there"
+                ) from None
             size = os.fstat(descriptor).st_size
-        except OSError as error:
-            raise self._write_error(error) from None
         finally:
             os.close(descriptor)
-        start = self._offset + len(self.torn)
         if size != start + len(block):  # somebody else wrote too: the file itself says what stands where
-            added = self.read_tail()
-            ours = set(lines)
-            return added if ours <= {entry.raw for entry in added} else None
+            return set(lines) <= {entry.raw for entry in self.read_tail()}
         if self.torn:
             self.reader.feed(self.torn)
-        self._offset, self.torn, self._ends_with_newline = start + len(block), b"", True
-        entries = [self.reader.feed(line) for line in lines]
-        return [entry for entry in entries if entry is not None]
+        self._guard = (self._guard + self.torn + block[-_GUARD:])[-_GUARD:]
+        self._offset, self.torn, self._ends_with_newline = size, b"", True
+        for line in lines:
+            self.reader.feed(line)
+        return True
+
+    def _explain_short_write(self, written: int, block: bytes, lines: Sequence[bytes]) -> str:
+        left = written - block.startswith(b"\n")
+        whole = 0
+        for line in lines:
+            left -= len(line)
+            if left < 0:
+                break
+            whole += 1
+            left -= 1
+        recorded = (
+            "nothing was recorded, and the fragment will be skipped by every reader"
+            if whole == 0
+            else f"only the first {whole} of {len(lines)} entries stand in the file"
+        )
+        return f"{self.path}: {written} of {len(block)} bytes could be written (is the disk full?): {recorded}"
 
     def migrate(self) -> None:
         """Rewrites a version 1 or 2 file as version 3 by an atomic replace; the original stays as ``*.v1.bak``.
 
-        Entries, malformed lines and order stay; ids are those that reading gave. The caller holds the lock.
+        Entries, malformed lines and order stay; ids are those that reading gave. Of a symbolic link the file that it
+        leads to is migrated, and the backup lies beside that. Temporary files that killed migrations left are removed.
+        The caller holds the lock, and reads the file anew.
 
         Raises:
-            SessionWriteError: the copy could not be made; the session file is as it was.
+            SessionWriteError: the copy could not be made; the session file is as it was and nothing lies beside it.
         """
         header = self.reader.header
         assert header is not None
-        backup = self.path.with_name(f"{self.path.name}.v{header.version}.bak")
+        real = Path(os.path.realpath(self.path))
+        backup = real.with_name(f"{real.name}.v{header.version}.bak")
         temporary: str | None = None
+        backup_is_new = False
         try:
-            status = self.path.stat()
-            descriptor, temporary = tempfile.mkstemp(prefix=f".{self.path.name}.", suffix=".tmp", dir=self.path.parent)
+            # A rename does not ask whether the file itself may be written to: ask, before anything is made.
+            os.close(os.open(real, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC))
+            _remove_stale(real)
+            status = real.stat()
+            descriptor, temporary = _new_neighbour(real)
             with os.fdopen(descriptor, "wb") as out:
                 self._write_migrated(out.write)
                 out.flush()
-                os.fchmod(out.fileno(), status.st_mode & 0o7777)
+                _take_over_owner_and_mode(out.fileno(), status)
                 os.fsync(out.fileno())
-            self._keep_original(backup)
-            Path(temporary).replace(self.path)
-            temporary = None
-            _sync_directory(self.path.parent)
+            backup_is_new = _keep_original(real, backup, status)
+            if real.stat().st_size != self._end:
+                raise OSError(errno.EAGAIN, "another program wrote to it meanwhile")
+            Path(temporary).replace(real)
         except OSError as error:
             raise SessionWriteError(
                 f"{self.path}: this version {header.version} session could not be brought to version 3 "
                 f"({error.strerror or error}); the file is as it was"
             ) from None
         finally:
-            if temporary is not None:
-                with contextlib.suppress(OSError):
-                    Path(temporary).unlink()
+            with contextlib.suppress(OSError):
+                if temporary is not None:
+                    Path(temporary).unlink(missing_ok=True)
+                # The original is still in its place, so a second name for it (or a copy) is not needed.
+                if backup_is_new and real.stat().st_ino == status.st_ino:
+                    backup.unlink()
 
-    def _keep_original(self, backup: Path) -> None:
-        """Gives the original's bytes a second name; one left by an interrupted migration is the same file or bytes."""
+    def sync_directory(self) -> None:
+        """Makes a replaced file's name last.
+
+        Raises:
+            SessionWriteError: the disk did not confirm it.
+        """
         try:
-            os.link(self.path, backup)
-        except FileExistsError:
-            if backup.read_bytes() != self.path.read_bytes():
-                raise OSError(errno.EEXIST, f"{backup} exists and is something else; move it away") from None
-        except OSError:  # a file system without hard links
-            with backup.open("xb") as out:
-                out.write(self.path.read_bytes())
-                out.flush()
-                os.fsync(out.fileno())
+            _sync_directory(self.path)
+        except OSError as error:
+            raise SessionWriteError(
+                f"{self.path}: brought to version 3, but the disk did not confirm it ({error.strerror or error}); "
+                "nothing was appended"
+            ) from None
 
     def _write_migrated(self, write: Callable[[bytes], object]) -> None:
         by_line = dict(zip(self.reader.lines, self.reader.entries, strict=True))
-        header_done = False
+        header = self.reader.header
+        assert header is not None
         with self.path.open("rb") as source:
             for number, line in enumerate(source, 1):
                 entry = by_line.get(number)
                 if entry is not None:
-                    write(encode_json(entry.data) + b"\n")
-                elif not header_done and self.reader.header_line == number:
-                    assert self.reader.header is not None
-                    write(encode_json({**self.reader.header.data, "version": 3}) + b"\n")
-                    header_done = True
+                    write(entry.migrated_line() + b"\n")
+                elif self.reader.header_line == number:
+                    write(encode_json({**header.data, "version": CURRENT_VERSION}) + b"\n")
                 else:
                     write(line if line.endswith(b"\n") else line + b"\n")
+
+    def _changed(self, how: str) -> SessionChanged:
+        return SessionChanged(
+            f"{self.path} was {how} by another program since it was read; nothing was written: open it again"
+        )
 
     def _gone(self) -> Exception:
         if self._identity is None:
@@ -216,9 +301,58 @@ class SessionFile:
         return SessionWriteError(f"{self.path}: nothing was recorded: {reason}")
 
 
-def _sync_directory(directory: Path) -> None:
-    descriptor = os.open(directory, os.O_RDONLY)
+def _keep_original(path: Path, backup: Path, status: os.stat_result) -> bool:
+    """Gives the original's bytes a second name; False when one left by an interrupted migration has them already."""
+    try:
+        os.link(path, backup)
+    except FileExistsError:
+        if backup.read_bytes() != path.read_bytes():
+            raise OSError(errno.EEXIST, f"{backup} exists and is something else; move it away") from None
+        return False
+    except OSError:  # a file system without hard links, or somebody else's file
+        descriptor, temporary = _new_neighbour(path)
+        try:
+            with os.fdopen(descriptor, "wb") as out:
+                out.write(path.read_bytes())
+                out.flush()
+                _take_over_owner_and_mode(out.fileno(), status)
+                os.fsync(out.fileno())
+            Path(temporary).rename(backup)  # whole or not there: half of it would stop every later migration
+        except BaseException:
+            Path(temporary).unlink(missing_ok=True)
+            raise
+    return True
+
+
+def _temporary_prefix(path: Path) -> str:
+    return f".{path.name}.contexthost-"
+
+
+def _new_neighbour(path: Path) -> tuple[int, str]:
+    return tempfile.mkstemp(prefix=_temporary_prefix(path), suffix=".tmp", dir=path.parent)
+
+
+def _remove_stale(path: Path) -> None:
+    """Removes the temporary files of killed migrations; no other is under way, for we hold the lock."""
+    for found in path.parent.iterdir():
+        if found.name.startswith(_temporary_prefix(path)) and found.name.endswith(".tmp"):
+            with contextlib.suppress(OSError):  # litter only
+                found.unlink()
+
+
+def _take_over_owner_and_mode(descriptor: int, status: os.stat_result) -> None:
+    with contextlib.suppress(OSError):  # only the superuser may give files away
+        os.fchown(descriptor, status.st_uid, status.st_gid)
+    os.fchmod(descriptor, status.st_mode & 0o7777)
+
+
+def _sync_directory(path: Path) -> None:
+    """Makes the name of a new or replaced file last, where the file system can say so."""
+    descriptor = os.open(Path(os.path.realpath(path)).parent, os.O_RDONLY)
     try:
         os.fsync(descriptor)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):
+            raise
     finally:
         os.close(descriptor)

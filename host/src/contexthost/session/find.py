@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Final
+from typing import BinaryIO, Final
 
 from contexthost import paths
 from contexthost.errors import AmbiguousSession, SessionNotFound
@@ -57,10 +57,15 @@ def _read_header(path: Path) -> dict[str, str] | None:
     """Id, cwd and time of a session file; None when it is not one or cannot be read."""
     try:
         with path.open("rb") as file:
-            start = file.read(_HEADER_LIMIT)
+            return _first_header(file)
     except OSError:
         return None
-    for line in start.split(b"\n"):
+
+
+def _first_header(file: BinaryIO) -> dict[str, str] | None:
+    left = _HEADER_LIMIT
+    while left > 0 and (line := file.readline(left)):
+        left -= len(line)
         if not line.strip():
             continue
         try:
@@ -82,9 +87,9 @@ def find_session(reference: str) -> Path:
         SessionNotFound: nothing fits.
         AmbiguousSession: the beginning fits several; the message lists them.
     """
-    path = Path(reference).expanduser()
-    if path.exists() or "/" in reference or reference.endswith(".jsonl"):
-        if not path.exists():
+    path, exists = _as_path(reference)
+    if exists or "/" in reference or reference.endswith(".jsonl"):
+        if not exists:
             raise SessionNotFound(f"{reference}: no such file; `contexthost sessions` lists what Pi has here")
         return path
     hint = f"in {_sessions_dir()}; give a path, or see `contexthost sessions`"
@@ -104,6 +109,15 @@ def find_session(reference: str) -> Path:
     shown = "; ".join(f"{info.id} ({describe_time(info.modified)}, {info.path})" for info in fitting[:5])
     more = f" and {len(fitting) - 5} more" if len(fitting) > 5 else ""
     raise AmbiguousSession(f"{reference!r} fits {len(fitting)} sessions, give more of the id or a path: {shown}{more}")
+
+
+def _as_path(reference: str) -> tuple[Path, bool]:
+    """The reference as a path, and whether something is there."""
+    try:
+        path = Path(reference).expanduser()
+        return path, path.exists()
+    except (OSError, RuntimeError, ValueError):  # too long for a file name; "~" of nobody; a null character
+        return Path(reference), False
 
 
 def describe_time(seconds: float) -> str:

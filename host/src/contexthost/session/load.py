@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, field
+import math
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from contexthost.errors import SessionFormatError
@@ -53,9 +54,11 @@ def _version(value: Any) -> float:
     if value is None or not isinstance(value, (bool, int, float, str)):
         return 1
     try:
-        return float(value)
+        version = float(value)
     except (ValueError, OverflowError):
-        return float(CURRENT_VERSION)  # not a number: every comparison is false, so nothing is migrated
+        version = math.nan
+    # Not a number: every comparison is false, so nothing is migrated.
+    return CURRENT_VERSION if math.isnan(version) else version
 
 
 def _parse_header(raw: bytes, name: str, line: int) -> Header:
@@ -182,6 +185,13 @@ class EntryReader:
 
     def _report(self, kind: str, entry_id: str | None, text: str) -> None:
         self.problems.append(Problem(kind, self.line_count, entry_id, text))
+
+    def migrate_header(self) -> None:
+        """Takes a session that no file holds as version 3 from here on: the next line brings its own id."""
+        assert self.header is not None
+        self.header = replace(
+            self.header, version=CURRENT_VERSION, data={**self.header.data, "version": CURRENT_VERSION}
+        )
 
     def accepts(self, raw: bytes) -> bool:
         """Whether a last line without a line feed is whole (Pi then counts it) rather than a torn write."""

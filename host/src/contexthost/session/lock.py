@@ -60,7 +60,7 @@ class SessionLock:
         except OSError as error:
             raise SessionWriteError(
                 f"cannot take the lock for {self._path} in {self._directory}: {error.strerror or error}; "
-                "set XDG_STATE_HOME to a directory you can write to"
+                "set CONTEXTHOST_HOME to a directory you can write to"
             ) from None
         self._lock = lock
         note = {"pid": os.getpid(), "owner": self._owner, "path": str(self._path), "since": time.time()}

@@ -10,7 +10,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from contexthost.errors import SessionFormatError, Unsupported
+from contexthost.errors import ContexthostError, SessionFormatError, Unsupported
 from contexthost.session.entries import CURRENT_VERSION, Entry, encode_json
 from contexthost.session.file import SessionFile
 from contexthost.session.load import EntryReader, Header, Problem
@@ -33,16 +33,18 @@ class Session:
     that nothing happened.
     """
 
-    def __init__(self, file: SessionFile | None, reader: EntryReader, owner: str, path: Path | None = None) -> None:
+    def __init__(self, file: SessionFile | None, reader: EntryReader, owner: str) -> None:
         self._file = file
-        self._path = file.path if file is not None else path
         self._reader = reader
         self._tree = SessionTree()
         self._tree_problems: list[Problem] = []
-        self._lock = SessionLock(self._path, owner) if self._path is not None else None
+        self._lock = SessionLock(file.path, owner) if file is not None else None
         self._leaf: Entry | None = None
+        self._pending: Path | None = None  # where a new session will be written
+        self._mirrored = False  # another program writes it
+        self._mirrored_path: Path | None = None
         self.revision = 0
-        self._take(reader.entries)
+        self._take_new()
         self._leaf = reader.entries[-1] if reader.entries else None
 
     @classmethod
@@ -91,17 +93,42 @@ class Session:
             SessionNotFound, SessionFormatError: the file was to be read and cannot be used.
         """
         if lines is None and path is not None:
-            return cls(None, SessionFile(path).reader, owner, path)
-        reader = EntryReader(str(path or "<memory>"))
-        reader.feed(encode_json({"type": "session", "version": CURRENT_VERSION, "timestamp": "", "cwd": "", **header}))
-        for line in lines or ():
-            reader.feed(line)
-        return cls(None, reader, owner, path)
+            reader = SessionFile(path).reader
+        else:
+            reader = EntryReader(str(path or "<memory>"))
+            first = {"type": "session", "version": CURRENT_VERSION, "timestamp": "", "cwd": "", **header}
+            reader.feed(encode_json(first))
+            for line in lines or ():
+                reader.feed(line)
+        made = cls(None, reader, owner)
+        made._mirrored, made._mirrored_path = True, path
+        made._lock = SessionLock(path, owner) if path is not None else None
+        return made
+
+    @classmethod
+
+    def new(cls, path: str | Path, *, cwd: str, owner: str = "contexthost") -> Self:
+        """A new session that will be written to ``path``, which must not exist.
+
+        As in Pi the file is made, exclusively and with everything so far in it, when the first message of a user or
+        an assistant is appended: a session that nobody spoke in leaves no file.
+
+        Args:
+            path: where; its directory is made with it.
+            cwd: the working directory that the session is about.
+            owner: who locks it.
+        """
+        made = cls.in_memory(header={"cwd": cwd})
+        made._pending = Path(path)
+        made._lock = SessionLock(made._pending, owner)
+        return made
 
     @property
     def path(self) -> Path | None:
-        """The session's file; None in memory."""
-        return self._path
+        """The session's file, which a new one may not have been written to yet; None in memory."""
+        if self._file is not None:
+            return self._file.path
+        return self._mirrored_path if self._mirrored else self._pending
 
     @property
     def header(self) -> Header:
@@ -214,9 +241,9 @@ class Session:
             lines: whole entries as the file has them; what cannot be read is a problem, as in a file.
             leaf_id: the leaf now; one that is not known leaves it at the last entry.
         """
-        fed = [self._reader.feed(line) for line in lines]
-        added = [entry for entry in fed if entry is not None]
-        self._take(added)
+        for line in lines:
+            self._reader.feed(line)
+        added = self._take_new()
         leaf = self.get(leaf_id) if leaf_id is not None else None
         if leaf is None and leaf_id is not None:
             leaf = added[-1] if added else self._leaf
@@ -249,26 +276,34 @@ class Session:
             SessionWriteError: not everything reached the disk; memory is as before.
             SessionChanged: the file was replaced or shortened by another program.
             SessionFormatError: a payload without a type, with a taken id, or that is not JSON.
-            Unsupported: it is a mirror, with a file.
+            Unsupported: it is a mirror.
         """
         if not payloads:
             return []
-        if self._file is None and self._path is not None:
-            raise Unsupported(f"{self._path} is written by another program; entries go through it")
+        if self._mirrored:
+            raise Unsupported(f"session {self.id} is written by another program; entries go through it")
         with self.writing():
             self.refresh()
-            lines = self._encode(payloads)
+            ids, lines = self._encode(payloads)
+            if self.header.version < CURRENT_VERSION:
+                self._migrate()
+                ids, lines = self._encode(payloads)
             if self._file is None:
-                fed = [self._reader.feed(line) for line in lines]
-                added = [entry for entry in fed if entry is not None]
+                if self._pending is not None and any(map(_begins_conversation, payloads)):
+                    header = encode_json(self.header.data)
+                    self._file = SessionFile.create(self._pending, [header, *(e.raw for e in self.entries), *lines])
+                    self._reader = self._file.reader
+                else:
+                    for line in lines:
+                        self._reader.feed(line)
             else:
-                if self.header.version < CURRENT_VERSION:
-                    self._migrate()
-                    lines = self._encode(payloads)
-                added = self._file.append(lines)
-            self._take(added)
-            own = set(lines)
-            appended = [entry for entry in added if entry.raw in own]
+                try:
+                    self._file.append(lines)
+                except ContexthostError:
+                    self._take_new()  # what others wrote meanwhile was read all the same
+                    raise
+            self._take_new()
+            appended = [self._tree.require(made) for made in ids]
             self._leaf = appended[-1]
             self.revision += 1
             return appended
@@ -283,10 +318,10 @@ class Session:
         """
         if self._file is None:
             return False
-        added = self._file.read_tail()
+        self._file.read_tail()
+        added = self._take_new()
         if not added:
             return False
-        self._take(added)
         last = added[-1]
         fresh = {entry.id for entry in added}
         at: Entry | None = last
@@ -296,7 +331,6 @@ class Session:
             seen += 1
         if at is self._leaf:
             self._leaf = last
-        self.revision += 1
         return True
 
     @contextlib.contextmanager
@@ -337,14 +371,21 @@ class Session:
     ) -> None:
         self.close()
 
-    def _take(self, entries: Iterable[Entry]) -> None:
-        for entry in entries:
+    def _take_new(self) -> list[Entry]:
+        """Puts what the reader has read into the tree; the new entries."""
+        added = self._reader.entries[len(self._tree.entries) :]
+        for entry in added:
             problem = self._tree.add(entry)
             if problem is not None:
                 line = self._reader.lines[entry.position]
                 self._tree_problems.append(Problem(problem.kind, line, problem.entry_id, problem.text))
+        if added:
+            self.revision += 1
+            if self._leaf is not None:
+                self._leaf = self._tree.require(self._leaf.id)  # a later entry with its id hides it
+        return added
 
-    def _encode(self, payloads: Sequence[Mapping[str, Any]]) -> list[bytes]:
+    def _encode(self, payloads: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[bytes]]:
         lines: list[bytes] = []
         parent = self.leaf_id
         stamp = now_iso()
@@ -362,11 +403,13 @@ class Session:
             lines.append(encode_json({**envelope, **{k: v for k, v in payload.items() if k not in envelope}}))
             made.append(given)
             parent = given
-        return lines
+        return made, lines
 
     def _migrate(self) -> None:
         """Brings the file to version 3 and reads it again; ids, and so the leaf, stay."""
-        assert self._file is not None
+        if self._file is None:
+            self._reader.migrate_header()
+            return
         leaf_id = self.leaf_id
         self._file.migrate()
         self._file = SessionFile(self._file.path)
@@ -374,6 +417,12 @@ class Session:
         epoch = self._tree.epoch
         self._tree = SessionTree()
         self._tree_problems = []
-        self._take(self._reader.entries)
+        self._take_new()
         self._tree.epoch += epoch + 1
         self._leaf = self._tree.require(leaf_id) if leaf_id is not None else None
+        self._file.sync_directory()
+
+
+def _begins_conversation(payload: Mapping[str, Any]) -> bool:
+    message = payload.get("message") if payload.get("type") == "message" else None
+    return isinstance(message, Mapping) and message.get("role") in ("user", "assistant")

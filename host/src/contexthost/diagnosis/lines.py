@@ -1,0 +1,97 @@
+"""The lines of a session file as they are, also of one that cannot be opened, and what a broken line still holds."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from contexthost.messages import js_truthy
+from contexthost.session import Entry
+from contexthost.session.entries import MalformedLine, decode_json
+
+__all__ = ["BOM", "Line", "line_numbers", "read_lines", "salvage"]
+
+BOM: Final = b"\xef\xbb\xbf"
+_MAX_TRIES: Final = 1000
+"""Places in one broken line at which an entry is looked for: each try may read the rest of the line."""
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A line that is not blank: its number from 1, its bytes, its value if it is JSON (``malformed`` otherwise)."""
+
+    number: int
+    raw: bytes
+    value: Any
+    malformed: bool = False
+
+    @property
+    def skipped(self) -> bool:
+        """Whether Pi passes over the line: it is not JSON, or null, false, 0 or an empty text."""
+        return self.malformed or not js_truthy(self.value)
+
+    @property
+    def is_header(self) -> bool:
+        """Whether it is a session header that Pi accepts."""
+        return (
+            isinstance(self.value, dict)
+            and self.value.get("type") == "session"
+            and isinstance(self.value.get("id"), str)
+        )
+
+
+def read_lines(data: Iterable[bytes]) -> Iterator[Line]:
+    """The lines of a file that are not blank; any iterable of lines will do, line feeds included or not."""
+    for number, line in enumerate(data, 1):
+        raw = line.rstrip(b"\r\n")
+        if not raw.strip():
+            continue
+        try:
+            yield Line(number, raw, decode_json(raw))
+        except MalformedLine:
+            yield Line(number, raw, None, malformed=True)
+
+
+def line_numbers(entries: Sequence[Entry], lines: Iterable[Line]) -> dict[int, int]:
+    """The line of each entry, by the entry's position; for lines read from the file that the entries came from."""
+    found: dict[int, int] = {}
+    at = 0
+    for line in lines:
+        if at < len(entries) and entries[at].raw.rstrip(b"\r") == line.raw:
+            found[at] = line.number
+            at += 1
+    return found
+
+
+def salvage(raw: bytes) -> list[dict[str, Any]]:
+    """Whole entries inside a line that is not JSON, such as one that was written behind half a line.
+
+    Only objects with a type, a textual id and a ``parentId`` count: content blocks have no parent, so that a block of
+    a torn message is not taken for an entry.
+    """
+    text = raw.decode("utf-8", "replace").lstrip("\ufeff")
+    decoder = json.JSONDecoder()
+    found: list[dict[str, Any]] = []
+    at = text.find('{"')
+    for _ in range(_MAX_TRIES):
+        if at < 0:
+            break
+        end = at + 1
+        try:
+            value, end = decoder.raw_decode(text, at)
+            if _is_entry(value):
+                found.append(value)
+            else:
+                end = at + 1
+        except (ValueError, RecursionError):
+            pass  # nothing whole begins here: look further on
+        at = text.find('{"', end)
+    return found
+
+
+def _is_entry(value: Any) -> bool:
+    if not isinstance(value, dict) or not isinstance(value.get("type"), str) or not isinstance(value.get("id"), str):
+        return False
+    return "parentId" in value or value["type"] == "session"

@@ -1,0 +1,134 @@
+"""What a live session tells whoever watches it: a user interface, a log, a test. Plugins have hooks instead."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from contexthost.context import NotifyLevel
+from contexthost.events import CompactionReason
+from contexthost.session import Entry
+
+__all__ = [
+    "CompactionEnded",
+    "CompactionStarted",
+    "InputQueued",
+    "MessageRecorded",
+    "Notified",
+    "Retrying",
+    "RunSettled",
+    "RunStarted",
+    "StatusSet",
+    "TextArrived",
+    "ToolEnded",
+    "ToolStarted",
+    "WatchEvent",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class RunStarted:
+    """A run begins, or begins again after a compaction or a continuation."""
+
+
+@dataclass(frozen=True, slots=True)
+class TextArrived:
+    """A piece of the answer that is being written."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class MessageRecorded:
+    """A message is in the session."""
+
+    entry: Entry
+
+
+@dataclass(frozen=True, slots=True)
+class ToolStarted:
+    """A tool call begins."""
+
+    call_id: str
+    name: str
+    arguments: Any
+
+
+@dataclass(frozen=True, slots=True)
+class ToolEnded:
+    """A tool call has its result."""
+
+    call_id: str
+    name: str
+    is_error: bool
+
+
+@dataclass(frozen=True, slots=True)
+class InputQueued:
+    """An input waits for its turn, or is held by a plugin."""
+
+    text: str
+    held: bool
+
+
+@dataclass(frozen=True, slots=True)
+class CompactionStarted:
+    """A compaction begins."""
+
+    reason: CompactionReason
+
+
+@dataclass(frozen=True, slots=True)
+class CompactionEnded:
+    """A compaction was appended (``entry``), failed (``error``) or was cancelled (neither)."""
+
+    reason: CompactionReason
+    entry: Entry | None
+    error: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Retrying:
+    """A request failed and is sent again after a wait."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Notified:
+    """A plugin, or the host (plugin ""), says something to the user."""
+
+    plugin: str
+    message: str
+    level: NotifyLevel
+
+
+@dataclass(frozen=True, slots=True)
+class StatusSet:
+    """A plugin set or cleared (None) its part of the status line."""
+
+    plugin: str
+    text: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class RunSettled:
+    """The run is over and the session idle."""
+
+    aborted: bool
+
+
+WatchEvent: TypeAlias = (
+    RunStarted
+    | TextArrived
+    | MessageRecorded
+    | ToolStarted
+    | ToolEnded
+    | InputQueued
+    | CompactionStarted
+    | CompactionEnded
+    | Retrying
+    | Notified
+    | StatusSet
+    | RunSettled
+)

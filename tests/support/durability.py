@@ -1,0 +1,137 @@
+"""Processes that append to session files and are killed for it: what they write, how they are started and heard."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import random
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Self
+
+from contexthost.session import Entry
+from support.builder import SessionBuilder
+
+SCRIPTS = Path(__file__).parents[1] / "host" / "durability"
+TEXT = 'line {}: caf\u00e9 \U0001f600 \u2028 "quoted" \\ tab\t\n'
+"""Characters of one to four bytes, and such as JSON escapes: a write may be cut inside any of them."""
+
+
+def numbered(number: int, size: int) -> dict[str, Any]:
+    """A user message that says its own number and length, so that half of one can be told from a whole one."""
+    start = f"{number} {size} "
+    filler = TEXT.format(number)
+    content = (start + filler * (size // len(filler) + 1))[: max(size, len(start))]
+    return {"type": "message", "message": {"role": "user", "content": content, "timestamp": 1767603600000 + number}}
+
+
+def is_whole(entry: Entry) -> bool:
+    """Whether an entry is exactly what `numbered` made for the number and size that it begins with."""
+    content = (entry.message or {})["content"]
+    number, size, _ = content.split(" ", 2)
+    return entry.message == dict(numbered(int(number), int(size))["message"])
+
+
+def size_of_entry(draw: random.Random) -> int:
+    """Characters: mostly 100 to 2,000, one in ten up to 30,000, one in a hundred up to 100,000."""
+    lot = draw.random()
+    return draw.randint(100, 2_000 if lot < 0.89 else 30_000 if lot < 0.99 else 90_000)
+
+
+def digest(raw: bytes) -> str:
+    """A short name for a line's bytes."""
+    return hashlib.sha256(raw).hexdigest()[:16]
+
+
+def old_session(path: Path, version: int, entries: int = 8) -> bytes:
+    """Writes a session of that version with a blank and a malformed line in it; its bytes."""
+    build = SessionBuilder(version=version)
+    for number in range(entries):
+        build.user(f"question {number}")
+        if number == 1:
+            build.raw(b'{"type":"message","torn')
+            build.raw(b"")
+    build.write(path)
+    return path.read_bytes()
+
+
+class Process:
+    """A script of this suite, told what to do by lines of JSON and answering by lines of JSON.
+
+    An answer is written only when what it says has happened, by one write to a pipe, so that it outlives a kill.
+    """
+
+    def __init__(self, script: str, home: Path) -> None:
+        tests = Path(__file__).parents[1]
+        self._process = subprocess.Popen(
+            [sys.executable, str(SCRIPTS / script)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env={**os.environ, "CONTEXTHOST_HOME": str(home), "PYTHONPATH": str(tests)},
+        )
+
+    def tell(self, **order: Any) -> None:
+        """Gives an order."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps(order, default=str).encode() + b"\n")
+        self._process.stdin.flush()
+
+    def hear(self) -> dict[str, Any]:
+        """The next answer; fails when the process ended without one."""
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        assert line.endswith(b"\n"), f"the process ended: {self._process.wait(10)}"
+        answer: dict[str, Any] = json.loads(line)
+        return answer
+
+    def answers(self) -> Iterator[dict[str, Any]]:
+        """The answers up to the one that says how the child ended, which is the last."""
+        while True:
+            answer = self.hear()
+            yield answer
+            if "ended" in answer:
+                return
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.close()
+        try:
+            self._process.wait(20)
+        finally:
+            self._process.kill()
+            self._process.wait()
+            self._process.stdout.close()
+
+
+def acknowledged(answers: Iterator[dict[str, Any]]) -> dict[str, str]:
+    """Id and digest of every line that a process said it had appended."""
+    found: dict[str, str] = {}
+    for answer in answers:
+        assert "error" not in answer, answer
+        for entry_id, name in answer.get("ack", ()):
+            assert entry_id not in found
+            found[entry_id] = name
+    return found
+
+
+@contextmanager
+def environment(values: Mapping[str, str]) -> Iterator[None]:
+    """Sets environment variables for the time of a block, for fixtures that outlive one test."""
+    before = {key: os.environ.get(key) for key in values}
+    os.environ.update(values)
+    try:
+        yield
+    finally:
+        for key, value in before.items():
+            if value is None:
+                del os.environ[key]
+            else:
+                os.environ[key] = value

@@ -1,0 +1,53 @@
+"""Contexts for the masking tests: small sessions in memory, counted so that every figure can be worked out by hand."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from contexthost.projection import ProjectionAuthority
+from contexthost.session import Session
+from contexthost_masking.settings import MaskSettings
+from support.builder import SessionBuilder, tool_call, usage_of
+
+WINDOW = 100_000
+
+
+class Characters:
+    """A counter for which every character is one token."""
+
+    def count(self, text: str) -> int:
+        return len(text)
+
+
+def project(build: SessionBuilder, *, window: int = WINDOW) -> ProjectionAuthority:
+    """The projection of what was built, in memory, one token a character."""
+    entries = [json.loads(line) for line in build.bytes().splitlines()[1:]]
+    return ProjectionAuthority(Session.in_memory(entries=entries), counter=Characters(), window=window)
+
+
+def masks(**changes: Any) -> MaskSettings:
+    """Settings that mask every result of 200 tokens or more outside the last turn, from 1,000 tokens of usage on."""
+    always: dict[str, Any] = {
+        "triggerTokens": 1_000,
+        "triggerRatio": 1.0,
+        "targetTokens": 0,
+        "targetRatio": 1.0,
+        "minClearTokens": 0,
+        "keepRecentTurns": 1,
+        "minEntryTokens": 200,
+    }
+    return MaskSettings(**{**always, **changes})
+
+
+def turn(build: SessionBuilder, content: Any = "x" * 1_000, *, tool: str = "bash", **extra: Any) -> str:
+    """One turn with one call; the id of its result. The call's argument is ``c`` and a number: ``c1``, ``c2``, …"""
+    number = sum(b'"toolResult"' in line for line in build.lines) + 1
+    arguments = extra.pop("arguments", {"command": f"c{number}"})
+    build.assistant(calls=[tool_call(f"call-{number}", tool, arguments)])
+    return build.tool_result(f"call-{number}", content, tool=tool, **extra)
+
+
+def answer(build: SessionBuilder, usage: int = 5_000) -> str:
+    """The last turn: an answer of four tokens, after which the provider says that so many tokens are in use."""
+    return build.assistant("done", usage=usage_of(usage))
