@@ -74,6 +74,26 @@ class PiHome:
         (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: contexthost-{name}\nVersion: 1.0\n")
         (info / "entry_points.txt").write_text(f"[contexthost]\n{name} = {module}\n")
 
+    def probe(self, **control: Any) -> None:
+        """Installs the plugin of `support.probe`, or tells it anew how to behave."""
+        self.plugin(Path(__file__).with_name("probe.py").read_text())
+        self.probe_data.mkdir(parents=True, exist_ok=True)
+        new = self.probe_data / "control.new"
+        new.write_text(json.dumps(control))
+        new.rename(self.probe_data / "control.json")
+
+    @property
+    def probe_data(self) -> Path:
+        """The data directory of that plugin."""
+        return self.host / "data" / "plugins" / "probe"
+
+    def seen(self, hook: str | None = None) -> list[Json]:
+        """What that plugin saw: of one hook, or of all."""
+        path = self.probe_data / "seen.jsonl"
+        lines = path.read_text().splitlines() if path.exists() else []
+        found = [json.loads(line) for line in lines]
+        return [one for one in found if hook is None or one["hook"] == hook]
+
     def contexthost(self, *arguments: str, check: bool = True) -> subprocess.CompletedProcess[str]:
         """Runs the command line."""
         command = [sys.executable, "-m", "contexthost", *arguments]

@@ -318,4 +318,3 @@ def responses_events(answer: Answer) -> list[Json]:
         }
     events.append({"type": f"response.{response['status']}", "response": response})
     return events
-
