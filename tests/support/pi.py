@@ -104,3 +104,12 @@ def oracle(
         words = run.stderr.decode(errors="replace")[-2000:]
         pytest.fail(f"the oracle answered {len(answers)} of {len(requests)} requests:\n{words}", pytrace=False)
     return answers
+
+
+def load_seconds(path: Path) -> tuple[float, int]:
+    """How long the real Pi takes to load and project a session file in a fresh process, its start not counted:
+    (seconds, messages that it projects)."""
+    command = [str(node()), str(ORACLE_DIR / "time.mjs"), str(pi_home()), str(path)]
+    run = subprocess.run(command, capture_output=True, text=True, timeout=BATCH_TIMEOUT, check=True)
+    answer = json.loads(run.stdout)
+    return answer["milliseconds"] / 1000, answer["messages"]

@@ -8,6 +8,7 @@ from types import TracebackType
 from typing import Any, Literal, Self, TypeAlias
 
 from contexthost.activity import Activity
+from contexthost.commands import session_commands
 from contexthost.config import HostSettings, load_settings
 from contexthost.context import AbortSignal, Command, Mode, Model, ModelInfo, Tool
 from contexthost.drivers.live import LiveDriver, UserInterface
@@ -191,9 +192,8 @@ class Host:
         return self._activity.signal
 
     def commands(self) -> dict[str, tuple[str, Command]]:
-        """The slash commands of the plugins that are available in this session: name → (plugin, command)."""
-        found = self.runtime.plugins.items("register_commands", Command)
-        return {c.name: (plugin, c) for plugin, c in found if c.available(self.runtime.context(plugin))}
+        """The slash commands that are available in this session: name → (plugin, command)."""
+        return session_commands(self.runtime)
 
     def watch(self, callback: Callable[[WatchEvent], None]) -> Callable[[], None]:
         """Calls back with everything that happens, until the returned function is called."""

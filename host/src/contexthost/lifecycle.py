@@ -48,6 +48,10 @@ class Lifecycle:
     2. The first plugin that answers makes it; with no answer, the built-in summary does. One that is addressed to a
        plugin is that plugin's alone: if it gives nothing, the compaction fails and nobody else is asked.
     3. Every compaction that began ends in ``session_compact`` with the very entry, or in ``session_compact_failed``.
+
+    Attributes:
+        signal: of the compaction that goes on.
+        last_plugin: who made the last one; None is the built-in summary.
     """
 
     def __init__(
@@ -63,6 +67,7 @@ class Lifecycle:
         self.settings = settings
         self.summarize = summarize
         self.signal: AbortSignal | None = None
+        self.last_plugin: str | None = None
 
     @property
     def running(self) -> bool:
@@ -222,6 +227,7 @@ class Lifecycle:
         return False
 
     async def _appended(self, entry: Entry, reason: CompactionReason, plugin: str | None, will_retry: bool) -> None:
+        self.last_plugin = plugin
         event = SessionCompactEvent(
             compaction_entry=entry,
             reason=reason,

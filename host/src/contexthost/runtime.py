@@ -254,6 +254,11 @@ class Runtime:
             timer.start()
         return timer
 
+    async def drain(self) -> None:
+        """Waits until spawned work is over by itself; what it spawns in turn included."""
+        while tasks := [task for task in self._tasks if task is not asyncio.current_task()]:
+            await asyncio.gather(*tasks, return_exceptions=True)
+
     async def close(self) -> None:
         """Ends timers and spawned work, and waits for it to be over."""
         self._closed = True

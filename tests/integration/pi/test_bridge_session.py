@@ -109,7 +109,7 @@ def test_a_switch_a_fork_the_tree_and_a_reload(tmp_path: Path) -> None:
                 for entry in pi.entries()
                 if entry["type"] == "message" and entry["message"]["role"] == "user"
             ]
-            refused = home.contexthost("run", str(first), "/probe append x", check=False)
+            refused = home.contexthost("run", str(first), "/probe", "append", "x", check=False)
             assert refused.returncode == 1, refused
             assert "locked by a live Pi session" in refused.stderr
             assert "use its slash commands" in refused.stderr
@@ -142,7 +142,7 @@ def test_a_switch_a_fork_the_tree_and_a_reload(tmp_path: Path) -> None:
             assert ends == ["fork", "resume", "reload", "new"]
             assert pi.errors() == []
         # With Pi gone the lock has gone too.
-        assert home.contexthost("run", str(first), "/probe append x").returncode == 0
+        assert home.contexthost("run", str(first), "/probe", "append", "x").returncode == 0
         assert custom(read_entries(first), "probe:entry") == [{"text": "x"}]
 
 

@@ -12,6 +12,8 @@ import click
 __all__ = ["main"]
 
 _COMMANDS: Final = {
+    "chat": ("contexthost.cli.chat", "Talk to a model in a session, with the installed plugins."),
+    "compact": ("contexthost.cli.compact", "Compact a session: a plugin's way, or by a model's summary."),
     "config": ("contexthost.cli.config", "Show and write settings."),
     "context": ("contexthost.cli.context", "Show where a session's context window goes."),
     "demo": ("contexthost.cli.demo", "A bundled session through the installed plugins: before and after."),
@@ -19,9 +21,11 @@ _COMMANDS: Final = {
     "inspect": ("contexthost.cli.inspect", "Print the exact projection of sessions as JSON."),
     "pi": ("contexthost.cli.pi", "Run the installed plugins inside Pi."),
     "plugins": ("contexthost.cli.plugins", "List the plugins and what became of them."),
+    "run": ("contexthost.cli.run", "Run a plugin's slash command on a session."),
     "sessions": ("contexthost.cli.sessions", "List the sessions that Pi has on this machine."),
+    "tool": ("contexthost.cli.run:tool_command", "Call a plugin's tool on a session, with JSON arguments."),
 }
-"""Name → module with a function ``command``, and the line for ``--help``, so that help imports nothing."""
+"""Name → module with a ``command`` (or what is named), and the line for ``--help``: help imports nothing."""
 
 _PLUGIN_COMMANDS: Final = {
     "codex": "contexthost-codex-native",
@@ -41,7 +45,8 @@ class _Commands(click.Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name in _COMMANDS:
-            command: click.Command = importlib.import_module(_COMMANDS[cmd_name][0]).command
+            module, _, name = _COMMANDS[cmd_name][0].partition(":")
+            command: click.Command = getattr(importlib.import_module(module), name or "command")
             return command
         for found in _plugin_commands():
             if found.name == cmd_name:

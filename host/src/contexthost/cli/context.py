@@ -7,15 +7,16 @@ from typing import Any
 import click
 
 from contexthost.cli.output import bar, console, count, echo_json, print_table
+from contexthost.commands import usage_line
 from contexthost.config import HostSettings, load_settings
 from contexthost.projection import ProjectionAuthority, Snapshot
 from contexthost.projection.breakdown import Breakdown, breakdown
 from contexthost.session import Session
 from contexthost.session.find import find_session
 from contexthost.text import one_line, shorten
-from contexthost.tokens import EffectiveUsage, default_counter
+from contexthost.tokens import default_counter
 
-__all__ = ["command", "open_authority", "print_context", "usage_line", "window_option"]
+__all__ = ["command", "open_authority", "print_context", "window_option"]
 
 window_option = click.option(
     "--context-window", type=click.IntRange(min=1), metavar="N", help="Tokens; default: contextWindow of host.json."
@@ -47,13 +48,6 @@ def command(session: str, context_window: int | None, as_json: bool) -> None:
         echo_json(_to_json(authority.session, snapshot, parts))
     else:
         print_context(authority.session, snapshot, parts)
-
-
-def usage_line(usage: EffectiveUsage) -> str:
-    """Usage in one line, with its bounds and on whose word."""
-    source = "the provider's last count and what came since" if usage.source == "provider" else "estimated"
-    bounds = "" if usage.lower == usage.upper else f", between {count(usage.lower)} and {count(usage.upper)}"
-    return f"{count(usage.tokens)} of {count(usage.window)} tokens, {usage.percent:.1f} % ({source}{bounds})"
 
 
 def print_context(session: Session, snapshot: Snapshot, parts: Breakdown, *, largest: int = 10) -> None:

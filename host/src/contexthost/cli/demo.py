@@ -11,8 +11,9 @@ from pathlib import Path
 
 import click
 
-from contexthost.cli.context import print_context, usage_line
+from contexthost.cli.context import print_context
 from contexthost.cli.output import console, count
+from contexthost.commands import usage_line
 from contexthost.drivers.file import open_file
 from contexthost.errors import SessionWriteError
 from contexthost.events import AgentBeforeSettleEvent

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from contexthost.errors import SessionFormatError, SessionLocked, SessionNotFound, SessionWriteError
 from contexthost.pi.protocol import Sync
-from contexthost.session import Session
+from contexthost.session.mirrored import MirroredSession
 
 __all__ = ["OWNER", "Gap", "Mirror", "NotWhole"]
 
@@ -33,7 +33,7 @@ class Mirror:
     ``count`` is in Pi's counting, which includes entries that cannot be used here.
     """
 
-    def __init__(self, session: Session, count: int) -> None:
+    def __init__(self, session: MirroredSession, count: int) -> None:
         self.session = session
         self.count = count
 
@@ -51,14 +51,14 @@ class Mirror:
         if "id" not in header:
             header = {**header, "id": str(event.get("sessionId") or "unknown")}
         if sync is not None:
-            session = Session.mirror(path, owner=OWNER, header=header, lines=map(bytes, sync.entries))
+            session = MirroredSession.mirror(path, owner=OWNER, header=header, lines=map(bytes, sync.entries))
             mirror = cls(session, len(sync.entries))
             mirror.session.adopt((), sync.leaf)
             return mirror
         if path is None:
             raise NotWhole
         try:
-            session = Session.mirror(path, owner=OWNER, header=header)
+            session = MirroredSession.mirror(path, owner=OWNER, header=header)
         except (SessionNotFound, SessionFormatError) as error:
             _log.info("the session is taken from Pi's memory: %s", error)
             raise NotWhole from None

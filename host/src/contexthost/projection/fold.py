@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from contexthost.bulk import many_objects
 from contexthost.projection.entries import ProjectedEntry
 from contexthost.projection.overlay import EntrySource
 from contexthost.projection.snapshot import Baseline, Snapshot
@@ -51,6 +52,10 @@ class Fold:
         Raises:
             ParentCycle: the branch leads in a circle.
         """
+        with many_objects():
+            return self._hydrate(leaf)
+
+    def _hydrate(self, leaf: Entry | None) -> Snapshot:
         branch = self._session.branch(leaf.id) if leaf is not None else []
         self.visits += len(branch)
         if not branch:

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from contexthost.bulk import many_objects
 from contexthost.messages import Message, current_system_message
 from contexthost.projection.entries import ProjectedEntry
 from contexthost.projection.overlay import EntrySource
@@ -108,7 +109,8 @@ class Snapshot:
     @functools.cached_property
     def messages(self) -> Sequence[Message]:
         """What the model sees, as Pi's projection has it; to be read, not written."""
-        return tuple(itertools.chain.from_iterable(chunk.once(_messages) for chunk in self.entries.chunks))
+        with many_objects():
+            return tuple(itertools.chain.from_iterable(chunk.once(_messages) for chunk in self.entries.chunks))
 
     @functools.cached_property
     def system_message(self) -> Message | None:

@@ -11,11 +11,15 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final, Self
 
+from contexthost.bulk import many_objects
 from contexthost.errors import SessionChanged, SessionFormatError, SessionNotFound, SessionWriteError
 from contexthost.session.entries import CURRENT_VERSION, Entry, encode_json
 from contexthost.session.load import EntryReader
 
 __all__ = ["SessionFile"]
+
+_BUFFER: Final = 1 << 20
+"""Bytes read at a time: lines of many kilobytes are common."""
 
 _GUARD: Final = 256
 """Bytes that are compared before a file's tail is read on. Pi migrates files in place: same inode, more bytes."""
@@ -89,7 +93,7 @@ class SessionFile:
             os.close(descriptor)
             kind = "a directory" if stat.S_ISDIR(status.st_mode) else "a device or a pipe"
             raise SessionNotFound(f"{self.path} is {kind}, not a session file")
-        with os.fdopen(descriptor, "rb") as file:
+        with os.fdopen(descriptor, "rb", buffering=_BUFFER) as file, many_objects():
             identity = (status.st_dev, status.st_ino)
             if self._identity is None:
                 self._identity = identity

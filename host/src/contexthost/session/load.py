@@ -101,7 +101,7 @@ class EntryReader:
             SessionFormatError: the first object is not a session header.
         """
         self.line_count += 1
-        if not raw.strip():
+        if not raw or raw.isspace():
             return None
         try:
             envelope = decode_envelope(raw)

@@ -10,7 +10,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from contexthost.errors import ContexthostError, SessionFormatError, Unsupported
+from contexthost.bulk import many_objects
+from contexthost.errors import ContexthostError, SessionFormatError
 from contexthost.session.entries import CURRENT_VERSION, Entry, encode_json
 from contexthost.session.file import SessionFile
 from contexthost.session.load import EntryReader, Header, Problem
@@ -41,10 +42,9 @@ class Session:
         self._lock = SessionLock(file.path, owner) if file is not None else None
         self._leaf: Entry | None = None
         self._pending: Path | None = None  # where a new session will be written
-        self._mirrored = False  # another program writes it
-        self._mirrored_path: Path | None = None
         self.revision = 0
-        self._take_new()
+        with many_objects():
+            self._take_new()
         self._leaf = reader.entries[-1] if reader.entries else None
 
     @classmethod
@@ -78,35 +78,6 @@ class Session:
         return cls(None, reader, "")
 
     @classmethod
-    def mirror(
-        cls, path: Path | None, *, owner: str, header: Mapping[str, Any], lines: Iterable[bytes] | None = None
-    ) -> Self:
-        """A session that another program writes: its entries come in through `adopt`, `append` refuses.
-
-        Args:
-            path: that program's file, which need not exist yet; None when there is none.
-            owner: who holds the writer's lock, once `hold` was called.
-            header: the header's keys.
-            lines: the entries so far; None reads them from the file.
-
-        Raises:
-            SessionNotFound, SessionFormatError: the file was to be read and cannot be used.
-        """
-        if lines is None and path is not None:
-            reader = SessionFile(path).reader
-        else:
-            reader = EntryReader(str(path or "<memory>"))
-            first = {"type": "session", "version": CURRENT_VERSION, "timestamp": "", "cwd": "", **header}
-            reader.feed(encode_json(first))
-            for line in lines or ():
-                reader.feed(line)
-        made = cls(None, reader, owner)
-        made._mirrored, made._mirrored_path = True, path
-        made._lock = SessionLock(path, owner) if path is not None else None
-        return made
-
-    @classmethod
-
     def new(cls, path: str | Path, *, cwd: str, owner: str = "contexthost") -> Self:
         """A new session that will be written to ``path``, which must not exist.
 
@@ -126,9 +97,7 @@ class Session:
     @property
     def path(self) -> Path | None:
         """The session's file, which a new one may not have been written to yet; None in memory."""
-        if self._file is not None:
-            return self._file.path
-        return self._mirrored_path if self._mirrored else self._pending
+        return self._file.path if self._file is not None else self._pending
 
     @property
     def header(self) -> Header:
@@ -234,24 +203,6 @@ class Session:
             self._leaf = leaf
             self.revision += 1
 
-    def adopt(self, lines: Iterable[bytes], leaf_id: str | None) -> list[Entry]:
-        """Takes entries that another program has appended, and where its branch ends; writes nothing.
-
-        Args:
-            lines: whole entries as the file has them; what cannot be read is a problem, as in a file.
-            leaf_id: the leaf now; one that is not known leaves it at the last entry.
-        """
-        for line in lines:
-            self._reader.feed(line)
-        added = self._take_new()
-        leaf = self.get(leaf_id) if leaf_id is not None else None
-        if leaf is None and leaf_id is not None:
-            leaf = added[-1] if added else self._leaf
-        if added or leaf is not self._leaf:
-            self._leaf = leaf
-            self.revision += 1
-        return added
-
     def new_id(self, taken: Iterable[str] = ()) -> str:
         """An entry id that the session does not have: 8 hex digits, as in Pi; a whole UUID if those run out."""
         used = set(taken)
@@ -276,12 +227,9 @@ class Session:
             SessionWriteError: not everything reached the disk; memory is as before.
             SessionChanged: the file was replaced or shortened by another program.
             SessionFormatError: a payload without a type, with a taken id, or that is not JSON.
-            Unsupported: it is a mirror.
         """
         if not payloads:
             return []
-        if self._mirrored:
-            raise Unsupported(f"session {self.id} is written by another program; entries go through it")
         with self.writing():
             self.refresh()
             ids, lines = self._encode(payloads)

@@ -1,0 +1,82 @@
+"""``contexthost run`` and ``contexthost tool``: a plugin's slash command or tool, on a session file."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+
+import click
+
+from contexthost.cli.output import echo_json
+from contexthost.commands import session_commands
+from contexthost.context import Tool, ToolResult
+from contexthost.drivers.file import open_file
+from contexthost.errors import ContexthostError, Unsupported
+from contexthost.session.find import find_session
+from contexthost.text import printable
+from contexthost.toolbox import tool_problem
+
+__all__ = ["command", "tool_command"]
+
+
+@click.command("run", context_settings={"ignore_unknown_options": True})
+@click.argument("session")
+@click.argument("slash_command", metavar="/COMMAND")
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+def command(session: str, slash_command: str, arguments: tuple[str, ...]) -> None:
+    """Run a plugin's slash command on SESSION, as it would be typed in a live session."""
+    text = asyncio.run(_run(find_session(session), slash_command.removeprefix("/"), " ".join(arguments)))
+    if text:
+        click.echo(printable(text))
+
+
+async def _run(path: Path, name: str, arguments: str) -> str | None:
+    async with open_file(path, owner=f"contexthost run /{name}") as runtime:
+        commands = session_commands(runtime)
+        if name not in commands:
+            known = ", ".join(f"/{known}" for known in sorted(commands))
+            raise Unsupported(f"there is no command /{name} here; there are: {known}")
+        plugin, slash = commands[name]
+        text = await slash.handler(arguments, runtime.context(plugin))
+        await runtime.drain()
+        return text
+
+
+@click.command("tool")
+@click.argument("session")
+@click.argument("name")
+@click.argument("arguments", metavar="JSON", default="{}")
+@click.option("--json", "as_json", is_flag=True, help="Print the whole result as JSON.")
+def tool_command(session: str, name: str, arguments: str, as_json: bool) -> int:
+    """Call a plugin's tool on SESSION with a JSON object, as a model would; exits 1 on an error result."""
+    try:
+        given = json.loads(arguments)
+    except ValueError as error:
+        raise click.BadParameter(f"not JSON: {error}", param_hint="JSON") from None
+    if not isinstance(given, dict):
+        raise click.BadParameter("not a JSON object", param_hint="JSON")
+    result = asyncio.run(_call(find_session(session), name, given))
+    content = [{"type": "text", "text": result.content}] if isinstance(result.content, str) else list(result.content)
+    if as_json:
+        echo_json({"content": content, "isError": result.is_error, "details": result.details})
+    else:
+        for block in content:
+            click.echo(printable(str(block.get("text", f"[{block.get('type')}]"))))
+    return 1 if result.is_error else 0
+
+
+async def _call(path: Path, name: str, arguments: dict[str, object]) -> ToolResult:
+    async with open_file(path, owner=f"contexthost tool {name}") as runtime:
+        found = runtime.plugins.items("register_tools", Tool)
+        tools = {t.name: (plugin, t) for plugin, t in found if t.available(runtime.context(plugin))}
+        if name not in tools:
+            known = ", ".join(sorted(tools)) or "none"
+            raise Unsupported(f"no installed plugin has the tool {name}; there are: {known}")
+        plugin, tool = tools[name]
+        problem = tool_problem(tool, arguments)
+        if problem is not None:
+            raise ContexthostError(f"the arguments do not fit the tool {name}: {problem}")
+        result = await tool.handler(arguments, runtime.context(plugin))
+        await runtime.drain()
+        return result
