@@ -204,6 +204,10 @@ class LivePi:
         self.until(lambda: number in self._answers, f"the answer to {command}")
         return self._answers[number]
 
+    def answered(self, number: str) -> Json | None:
+        """The answer to a command that was sent, if it is there."""
+        return self._answers.get(number)
+
     def prompt(self, text: str, **fields: Any) -> None:
         """Sends a prompt and waits until Pi has settled."""
         mark = self.mark()
@@ -278,6 +282,30 @@ class LivePi:
     def python_side(self) -> int | None:
         """The process id of the Python side; None when there is none."""
         return next(iter(python_sides(self.process.pid)), None)
+
+
+HELPER = """
+export default function (pi: any) {
+  pi.registerCommand("go", { handler: async (id: string, ctx: any) => { await ctx.navigateTree(id.trim()); } });
+  pi.registerCommand("again", { handler: async (_: string, ctx: any) => { await ctx.reload(); } });
+  pi.registerCommand("leaf", { handler: async (_: string, ctx: any) => {
+    ctx.ui.notify(`leaf: ${ctx.sessionManager.getEntries().length} ${ctx.sessionManager.getLeafId()}`);
+  } });
+}
+"""
+
+
+def helper(home: PiHome) -> list[str]:
+    """An extension of the tests' own, for what RPC has no command for."""
+    path = home.root / "helper.ts"
+    path.write_text(HELPER)
+    return ["-e", str(path)]
+
+
+def check_mirror(pi: LivePi, window: int = 128_000) -> None:
+    """Pi and Python (with the probe in it) have the same number of entries and the same leaf."""
+    entries, leaf = pi.slash("/leaf").removeprefix("leaf: ").split()
+    assert pi.slash("/probe entries") == f"probe: {entries} entries, leaf {leaf}, {window}"
 
 
 def read_entries(path: Path) -> list[Json]:

@@ -165,7 +165,7 @@ def test_an_abort_ends_a_compaction_that_a_plugin_is_making(tmp_path: Path) -> N
             number = pi.send("compact")
             pi.until(lambda: bool(home.seen("session_before_compact")), "the plugin to be asked")
             assert pi.ask("abort")["success"]
-            pi.until(lambda: number in pi._answers, "the end of the compaction")
-            assert pi._answers[number]["error"] == "Compaction cancelled"
+            pi.until(lambda: pi.answered(number) is not None, "the end of the compaction")
+            assert (pi.answered(number) or {})["error"] == "Compaction cancelled"
             pi.prompt("Still there?")
             assert [entry for entry in pi.entries() if entry["type"] == "compaction"] == []

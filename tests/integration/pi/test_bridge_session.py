@@ -6,31 +6,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from support.live_pi import LivePi, PiHome, custom, is_alive, live_home, read_entries, texts, wait_gone
+from support.live_pi import check_mirror, custom, helper, is_alive, live_home, read_entries, texts, wait_gone
 from support.model_server import Received, call, say
-
-HELPER = """
-export default function (pi: any) {
-  pi.registerCommand("go", { handler: async (id: string, ctx: any) => { await ctx.navigateTree(id.trim()); } });
-  pi.registerCommand("again", { handler: async (_: string, ctx: any) => { await ctx.reload(); } });
-  pi.registerCommand("leaf", { handler: async (_: string, ctx: any) => {
-    ctx.ui.notify(`leaf: ${ctx.sessionManager.getEntries().length} ${ctx.sessionManager.getLeafId()}`);
-  } });
-}
-"""
-
-
-def helper(home: PiHome) -> list[str]:
-    """An extension of the test's own, for what RPC has no command for."""
-    path = home.root / "helper.ts"
-    path.write_text(HELPER)
-    return ["-e", str(path)]
-
-
-def check_mirror(pi: LivePi, window: int = 128_000) -> None:
-    """Pi and Python have the same number of entries and the same leaf."""
-    entries, leaf = pi.slash("/leaf").removeprefix("leaf: ").split()
-    assert pi.slash("/probe entries") == f"probe: {entries} entries, leaf {leaf}, {window}"
 
 
 def offered(request: Received) -> list[str]:
@@ -137,9 +114,9 @@ def test_a_switch_a_fork_the_tree_and_a_reload(tmp_path: Path) -> None:
             pi.ask("new_session")
             check_mirror(pi)
             reasons = [one["event"]["reason"] for one in home.seen("session_start")]
-            assert reasons == ["startup", "fork", "resume", "reload", "new"]
+            assert reasons == ["startup", "startup", "fork", "resume", "reload", "new"]  # the second: the command's own
             ends = [one["event"]["reason"] for one in home.seen("session_shutdown")]
-            assert ends == ["fork", "resume", "reload", "new"]
+            assert [end for end in ends if end != "quit"] == ["fork", "resume", "reload", "new"]
             assert pi.errors() == []
         # With Pi gone the lock has gone too.
         assert home.contexthost("run", str(first), "/probe", "append", "x").returncode == 0

@@ -370,12 +370,14 @@ class Session {
     this.ready = false;
     this.connection = undefined;
     clearInterval(this.heartbeat);
-    if (this.over || this.broken) return;
+    if (this.over) return;
+    // Never there: its tools go, too. After it has run they stay, or else the prompt cache would be lost.
+    if (neverRan && this.wants.size === 0) this.deactivate(new Set(INSTALLED.tools.map((tool) => tool.name)));
+    if (this.broken) return;
     if (lived > BACK_OFF.healthyAfter) this.backOff = BACK_OFF.first;
     this.nextStart = Date.now() + this.backOff;
     this.backOff = Math.min(this.backOff * BACK_OFF.factor, BACK_OFF.longest);
     this.tellOnce("gone", `contexthost: the Python side has stopped (${why}). Pi goes on without it; it is started again.`, "warning");
-    if (neverRan && this.registered.size === 0) this.deactivate(new Set(INSTALLED.tools.map((tool) => tool.name)));
     if (this.holding) this.release();
   }
 
