@@ -166,9 +166,12 @@ def take(session: Session, step: Step) -> None:
             if ids:
                 session.move_leaf(ids[number % len(ids)])
         case ("batch", batch):
-            made = [payload(one, ids) for one in batch]
-            known = {*ids}
-            session.append([one for one in made if one.get("id") not in known and not known.add(one.get("id", ""))])
+            given: dict[str, dict[str, Any]] = {}  # an id may be given once
+            for number, one in enumerate(batch):
+                made = payload(one, ids)
+                if made.get("id") not in ids:
+                    given.setdefault(made.get("id", str(number)), made)
+            session.append(list(given.values()))
         case _:
             made_one = payload(step, ids)
             if made_one.get("id") not in ids:

@@ -409,6 +409,22 @@ def test_a_torn_line_that_arrives_between_our_read_and_our_write_does_not_cost_a
     assert [one.id for one in Session.open(path).branch()][-2:] == [added[-1].id, "after"]
 
 
+def test_a_torn_line_that_arrives_before_our_write_is_seen_in_time(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    session = Session.open(path)
+    before = path.read_bytes()
+    real_open = os.open
+
+    def open_(name: Any, flags: int, *rest: Any, **more: Any) -> int:
+        if Path(name) == path and flags & os.O_WRONLY:
+            add(path, b'{"torn')
+        return real_open(name, flags, *rest, **more)
+
+    monkeypatch.setattr(os, "open", open_)
+    session.append([{"type": "custom", "id": "ours", "timestamp": "t"}])
+    assert path.read_bytes() == before + b'{"torn\n' + line("ours", "00000001")
+    assert session.problems == Session.open(path).problems
+
+
 def test_whole_lines_that_arrive_around_our_write_are_read_too(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     session = Session.open(path)
 
@@ -457,18 +473,19 @@ def test_a_file_replaced_between_our_read_and_our_write_is_not_written(
     path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     session = Session.open(path)
+    theirs = b"x" * path.stat().st_size
     real_open = os.open
 
     def open_(name: Any, flags: int, *rest: Any, **more: Any) -> int:
         if Path(name) == path and flags & os.O_WRONLY:
-            (tmp_path / "other").write_bytes(b"somebody else's\n")
+            (tmp_path / "other").write_bytes(theirs)
             (tmp_path / "other").replace(path)
         return real_open(name, flags, *rest, **more)
 
     monkeypatch.setattr(os, "open", open_)
     with pytest.raises(SessionChanged):
         session.append([{"type": "custom"}])
-    assert path.read_bytes() == b"somebody else's\n"
+    assert path.read_bytes() == theirs
 
 
 # -- the lock -------------------------------------------------------------------------------------------------------

@@ -248,6 +248,7 @@ def test_a_later_entry_hides_an_earlier_one_with_its_id(tmp_path: Path) -> None:
     assert ids(session) == ["b", "c", "e"]
     assert session.branch()[0].data["new"] == 1
     assert [one.position for one in session.children(None)] == [0, 3]
+    assert session.children("a") == []
     assert problems(session) == [("duplicate-id", 5, "b")]
     assert [session.depth(one) for one in session.branch()] == [0, 1, 2]
 

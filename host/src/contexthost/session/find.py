@@ -18,8 +18,8 @@ __all__ = ["SessionInfo", "find_session", "list_sessions"]
 _HEADER_LIMIT: Final = 1024 * 1024
 """Bytes within which a header must be found, as in Pi's own listing."""
 
-_ID: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?")
-"""What Pi accepts as a session id."""
+_ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+"""What Pi accepts as a session id, or the beginning of one."""
 
 
 @dataclass(frozen=True, slots=True)
