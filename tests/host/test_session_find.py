@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
+
 from contexthost.errors import AmbiguousSession, SessionNotFound
 from contexthost.session.find import find_session, list_sessions
 from support.builder import SessionBuilder

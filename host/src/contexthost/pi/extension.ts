@@ -203,6 +203,7 @@ class Session {
   // How far the Python side knows the session.
   private sent = 0;
   private sentLeaf: string | null = null;
+  private leafMoved = false; // other than by entries that were appended
   // Held input.
   private held: HeldInput[] = [];
   private holding = false;
@@ -237,14 +238,15 @@ class Session {
     pi.on("session_before_fork", (event: any) =>
       this.askCancel("session_before_fork", { entryId: event.entryId, position: event.position }),
     );
-    pi.on("session_tree", (event: any) =>
+    pi.on("session_tree", (event: any) => {
+      this.leafMoved = true;
       this.tell("session_tree", {
         newLeafId: event.newLeafId,
         oldLeafId: event.oldLeafId,
         summaryEntryId: event.summaryEntry?.id,
         fromExtension: event.fromExtension,
-      }),
-    );
+      });
+    });
     pi.on("model_select", (event: any) =>
       this.tell("model_select", {
         model: describeModel(event.model),
@@ -424,15 +426,27 @@ class Session {
   /** The entries since the last message, and where the branch ends. */
   private news(): any {
     const manager = this.ctx.sessionManager;
-    const entries = manager.getEntries();
-    const leaf = manager.getLeafId();
-    if (entries.length === this.sent && leaf === this.sentLeaf) return undefined;
+    const leaf: string | null = manager.getLeafId();
+    const fresh = this.leafMoved ? undefined : this.behindLeaf(leaf);
+    if (fresh?.length === 0) return undefined;
     const from = this.sent;
-    const fresh = entries.slice(from);
-    this.sent = entries.length;
+    const entries = fresh ?? manager.getEntries().slice(from);
+    this.leafMoved = false;
+    this.sent = from + entries.length;
     this.sentLeaf = leaf;
-    this.confirm(fresh);
-    return { from, leaf, entries: fresh };
+    this.confirm(entries);
+    return { from, leaf, entries };
+  }
+
+  /** What was appended to the branch: every entry becomes the leaf, so all lie between the old leaf and the new. */
+  private behindLeaf(leaf: string | null): any[] | undefined {
+    const fresh: any[] = [];
+    for (let at = leaf; at !== this.sentLeaf; at = fresh[fresh.length - 1].parentId ?? null) {
+      const entry = at === null || fresh.length > 1000 ? undefined : this.ctx.sessionManager.getEntry(at);
+      if (!entry) return undefined; // not on the same branch: all entries must be looked at
+      fresh.push(entry);
+    }
+    return fresh.reverse();
   }
 
   private params(event: any): any {
@@ -787,7 +801,7 @@ class Session {
         return this.ctx.abort();
       case "session/resync":
         this.sent = 0;
-        this.sentLeaf = null;
+        this.leafMoved = true;
         return this.sync();
       case "held/release":
         return this.release();
