@@ -36,6 +36,7 @@ from contexthost import (
     hookimpl,
     hookspec,
 )
+from contexthost.config import HostSettings, SettingsSpec
 
 START = SessionStartEvent(reason="startup")
 SWITCH = SessionBeforeSwitchEvent(reason="new")
@@ -570,6 +571,13 @@ def test_items_are_checked_and_a_name_belongs_to_the_first_plugin() -> None:
     assert manager.items("register_commands", Command) == [("a", one), ("b", three)]
     assert {failure.plugin for failure in failures} == {"b", "c"}
     assert failures[0].problem == "the name one is already taken by plugin a"
+
+
+def test_settings_belong_to_the_first_plugin_that_names_their_package() -> None:
+    mine, theirs = SettingsSpec("masking", HostSettings), SettingsSpec("masking", HostSettings)
+    manager, failures = manager_of("register_settings", a=lambda: [mine], b=lambda: [theirs])
+    assert manager.items("register_settings", SettingsSpec) == [("a", mine)]
+    assert [failure.problem for failure in failures] == ["the name masking is already taken by plugin a"]
 
 
 def test_no_implementation_at_all_is_no_answer() -> None:

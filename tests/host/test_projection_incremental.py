@@ -178,7 +178,7 @@ def take(session: Session, step: Step) -> None:
                 session.append([made_one])
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(steps)
 def test_after_every_step_the_snapshot_equals_one_made_from_scratch(taken: list[Step]) -> None:
     session = Session.in_memory()

@@ -67,6 +67,7 @@ class Received:
     headers: Mapping[str, str]
     body: Json
     problems: Sequence[str]
+    port: int = 0  # the client's: the same for requests over the same connection
 
 
 def say(text: str, **more: Any) -> Answer:
@@ -150,6 +151,11 @@ class ModelServer:
             self.surplus.append(received)
         return refuse(400, "the script of the test server has run out")
 
+    @property
+    def serial(self) -> str:
+        """What makes the ids of an answer its own: nothing for the first."""
+        return "" if len(self.requests) == 1 else f"{len(self.requests)}_"
+
     def hold(self) -> None:
         self.reached.set()
         self._released.wait(WAIT_SECONDS)
@@ -169,7 +175,7 @@ class _Handler(BaseHTTPRequestHandler):
             return
         body = json.loads(raw)
         headers = {name.lower(): value for name, value in self.headers.items()}
-        answer = self.owner.take(Received(api, headers, body, request_problems(body, api)))
+        answer = self.owner.take(Received(api, headers, body, request_problems(body, api), self.client_address[1]))
         try:
             self._send(answer, api, body)
         except (BrokenPipeError, ConnectionResetError):
@@ -190,7 +196,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_header("transfer-encoding", "chunked")
         self.end_headers()
         self.wfile.flush()
-        for number, event in enumerate(stream(answer, api, body)):
+        for number, event in enumerate(stream(answer, api, body, self.owner.serial)):
             if number == answer.hold_after:
                 self.owner.hold()
             if number == answer.close_after:
@@ -210,7 +216,7 @@ class _Handler(BaseHTTPRequestHandler):
 # The streams -------------------------------------------------------------------------------------------------------
 
 
-def stream(answer: Answer, api: str, body: Json) -> list[bytes]:
+def stream(answer: Answer, api: str, body: Json, serial: str = "") -> list[bytes]:
     """The events of an answer, as bytes."""
     events: Sequence[Json | str]
     if answer.events is not None:
@@ -218,7 +224,7 @@ def stream(answer: Answer, api: str, body: Json) -> list[bytes]:
     elif api == CHAT:
         events = [*chat_events(answer, str(body.get("model"))), "[DONE]"]
     else:
-        events = responses_events(answer)
+        events = responses_events(answer, serial)
     return [_encode(event, answer.line_end, named=api == RESPONSES) for event in events]
 
 
@@ -267,8 +273,8 @@ def chat_events(answer: Answer, model: str) -> list[Json]:
     return events
 
 
-def responses_events(answer: Answer) -> list[Json]:
-    events: list[Json] = [{"type": "response.created", "response": {"id": "resp_1", "status": "in_progress"}}]
+def responses_events(answer: Answer, serial: str = "") -> list[Json]:
+    events: list[Json] = [{"type": "response.created", "response": {"id": f"resp_{serial}1", "status": "in_progress"}}]
     output: list[Json] = []
 
     def item(begun: Json, deltas: list[Json], done: Json) -> None:
@@ -279,7 +285,7 @@ def responses_events(answer: Answer) -> list[Json]:
         output.append(done)
 
     if answer.thinking:
-        base: Json = {"type": "reasoning", "id": "rs_1"}
+        base: Json = {"type": "reasoning", "id": f"rs_{serial}1"}
         deltas: list[Json] = [
             {"type": "response.reasoning_summary_text.delta", "summary_index": 0, "delta": piece}
             for piece in _pieces(answer.thinking, answer.pieces)
@@ -288,7 +294,7 @@ def responses_events(answer: Answer) -> list[Json]:
         summary = [{"type": "summary_text", "text": answer.thinking}]
         item({**base, "summary": []}, deltas, {**base, "summary": summary, "encrypted_content": "sealed"})
     if answer.text:
-        base = {"type": "message", "id": "msg_1", "role": "assistant"}
+        base = {"type": "message", "id": f"msg_{serial}1", "role": "assistant"}
         parts = [{"type": "output_text", "text": answer.text, "annotations": []}]
         deltas = [
             {"type": "response.output_text.delta", "content_index": 0, "delta": piece}
@@ -297,14 +303,14 @@ def responses_events(answer: Answer) -> list[Json]:
         begun = {**base, "status": "in_progress", "content": []}
         item(begun, deltas, {**base, "status": "completed", "content": parts})
     for number, one in enumerate(answer.calls, 1):
-        base = {"type": "function_call", "id": f"fc_{number}", "call_id": one.id, "name": one.name}
+        base = {"type": "function_call", "id": f"fc_{serial}{number}", "call_id": one.id, "name": one.name}
         deltas = [
             {"type": "response.function_call_arguments.delta", "delta": piece}
             for piece in _pieces(one.text, answer.pieces)
         ]
         deltas.append({"type": "response.function_call_arguments.done", "arguments": one.text})
         item({**base, "arguments": ""}, deltas, {**base, "arguments": one.text, "status": "completed"})
-    response: Json = {"id": "resp_1", "status": "completed", "output": output}
+    response: Json = {"id": f"resp_{serial}1", "status": "completed", "output": output}
     if answer.finish == "length":
         response |= {"status": "incomplete", "incomplete_details": {"reason": "max_output_tokens"}}
     if answer.usage is not None:

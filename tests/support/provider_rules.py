@@ -181,7 +181,7 @@ def _responses(body: Json) -> Iterator[str]:
             if following.get("type") not in ("reasoning", "function_call") and following.get("role") != "assistant":
                 yield f"{where} is not followed by what it was thought for"
         elif kind == "message":
-            if open_calls:
+            if open_calls and item.get("role") != "assistant":  # a model may call and then go on talking
                 yield f"{where} stands before the results of {', '.join(sorted(open_calls))}"
             yield from _message(item, place, where)
         else:

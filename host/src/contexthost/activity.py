@@ -13,7 +13,7 @@ from contexthost.inbox import Inbox, Input
 from contexthost.lifecycle import Lifecycle
 from contexthost.loop import AgentRun
 from contexthost.models.overflow import is_context_overflow
-from contexthost.models.summarize import summarize
+from contexthost.models.summarizer import summarize
 from contexthost.runtime import Runtime
 from contexthost.session import Entry
 from contexthost.surroundings import Surroundings

@@ -144,7 +144,8 @@ class PluginManager:
     def items(self, hook: str, kind: type[_K]) -> list[tuple[str, _K]]:
         """The single items of a registration hook (commands, tools, …), checked: (plugin, item).
 
-        What is not a ``kind``, or has a ``name`` that an item before it has, is left out and reported.
+        What is not a ``kind``, or has a ``name`` (settings: a ``package``) that an item before it has, is left out and
+        reported.
         """
         found: list[tuple[str, _K]] = []
         owners: dict[Any, str] = {}
@@ -156,7 +157,7 @@ class PluginManager:
             if caught.error is not None:
                 self._failed(whose, f"returned no list ({_told(caught.error)})", caught.error)
             for item in items:
-                name = getattr(item, "name", item)
+                name = getattr(item, "name", getattr(item, "package", id(item)))
                 if not isinstance(item, kind):
                     self._failed(whose, f"returned a {type(item).__name__}, not a {kind.__name__}")
                 elif name in owners:

@@ -25,13 +25,13 @@ def test_a_migration_killed_at_any_step_leaves_a_whole_file(
     version: int, links: bool, tmp_path: Path, home: Path
 ) -> None:
     original_path = tmp_path / "original.jsonl"
-    original = old_session(original_path, version)
+    original = old_session(original_path, version, entries=3)
     steps = tmp_path / "steps"
     steps.mkdir()
     with Process("migrator.py", home) as process:
         process.tell(original=original_path, directory=steps, name="s.jsonl", links=links)
         count = process.hear()["steps"]
-    assert count > 100  # every line of the migration was a place to die at
+    assert count > 80  # every line of the migration was a place to die at
 
     before = [(entry.id, entry.message) for entry in Session.open(original_path).entries]
     undisturbed = tmp_path / "undisturbed.jsonl"

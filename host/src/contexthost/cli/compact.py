@@ -115,7 +115,7 @@ def _lifecycle(runtime: Runtime, asker: Client | None) -> Lifecycle:
     )
 
     async def ask(preparation: Preparation, signal: AbortSignal, instructions: str | None) -> CompactionResult:
-        from contexthost.models.summarize import summarize
+        from contexthost.models.summarizer import summarize
 
         assert asker is not None
         return await summarize(preparation, asker, signal, custom_instructions=instructions)

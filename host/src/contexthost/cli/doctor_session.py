@@ -139,8 +139,12 @@ def _tokens_after(authority: ProjectionAuthority, diagnosis: Diagnosis) -> int |
     return authority.preview(diagnosis.drafts).tokens if diagnosis.drafts else _tokens(authority)
 
 
+def _is_terminal() -> bool:
+    return sys.stdin.isatty()
+
+
 def _agrees(as_json: bool) -> bool:
-    if not sys.stdin.isatty() or as_json:
+    if as_json or not _is_terminal():
         click.echo("Not a terminal, so nobody can be asked: --yes repairs without asking.", err=True)
         return False
     return click.confirm("Repair it?", default=False)

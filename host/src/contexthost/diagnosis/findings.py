@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from contexthost.diagnosis.compactions import CompactionReport, examine_compaction
 from contexthost.diagnosis.content import broken_edits, content_edits
 from contexthost.diagnosis.finding import Finding
-from contexthost.diagnosis.lines import Line, line_numbers, read_lines
+from contexthost.diagnosis.lines import Survey, survey
 from contexthost.diagnosis.pairs import PairFault, Replacement
 from contexthost.diagnosis.structure import examine_structure
 from contexthost.errors import ParentCycle
@@ -46,25 +46,25 @@ def examine(authority: ProjectionAuthority) -> Diagnosis:
     if path is None:
         return diagnose(authority)
     with path.open("rb") as file:
-        return diagnose(authority, list(read_lines(file)))
+        return diagnose(authority, survey(file, authority.session.entries))
 
 
-def diagnose(authority: ProjectionAuthority, lines: Sequence[Line] = ()) -> Diagnosis:
+def diagnose(authority: ProjectionAuthority, lines: Survey | None = None) -> Diagnosis:
     """Looks at the lines, the tree, and the context at the session's leaf; other branches are not projected.
 
     Args:
-        lines: the lines of the session's file.
+        lines: the lines of the session's file; None for a session in memory.
     """
     session = authority.session
-    line_of = line_numbers(session.entries, lines)
+    lines = lines if lines is not None else Survey()
     try:
         branch = session.branch()
     except ParentCycle:
         branch = None
-    found = list(examine_structure(session, branch, lines, line_of))
+    found = list(examine_structure(session, branch, lines))
     drafts: tuple[Draft, ...] = ()
     if branch is not None:
-        drafts, contextual = _examine_context(authority, line_of)
+        drafts, contextual = _examine_context(authority, lines.line_of)
         found += contextual
     if not drafts:  # any other draft gives the file a new last entry as well
         drafts = next((finding.drafts for finding in found if finding.drafts), ())

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from contexthost.messages import js_truthy
 from contexthost.session import Entry
 from contexthost.session.entries import MalformedLine, decode_json
 
-__all__ = ["BOM", "Line", "line_numbers", "read_lines", "salvage"]
+__all__ = ["BOM", "Line", "Survey", "read_lines", "salvage", "survey"]
 
 BOM: Final = b"\xef\xbb\xbf"
 _MAX_TRIES: Final = 1000
@@ -54,15 +54,37 @@ def read_lines(data: Iterable[bytes]) -> Iterator[Line]:
             yield Line(number, raw, None, malformed=True)
 
 
-def line_numbers(entries: Sequence[Entry], lines: Iterable[Line]) -> dict[int, int]:
-    """The line of each entry, by the entry's position; for lines read from the file that the entries came from."""
-    found: dict[int, int] = {}
-    at = 0
-    for line in lines:
-        if at < len(entries) and entries[at].raw.rstrip(b"\r") == line.raw:
-            found[at] = line.number
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """The lines of a session's file beside what was read of it.
+
+    Attributes:
+        line_of: the line of each entry, by the entry's position.
+        odd: the lines that are no entry, and those of entries with an empty id.
+        last: the last line that Pi does not pass over; 0 without one.
+    """
+
+    line_of: Mapping[int, int] = field(default_factory=dict)
+    odd: Sequence[Line] = ()
+    last: int = 0
+
+
+def survey(data: Iterable[bytes], entries: Sequence[Entry]) -> Survey:
+    """Goes over the lines of the file that the entries came from; decodes only those that are no entry."""
+    line_of: dict[int, int] = {}
+    odd: list[Line] = []
+    at = last = 0
+    for number, line in enumerate(data, 1):
+        raw = line.rstrip(b"\r\n")
+        if at < len(entries) and entries[at].raw.rstrip(b"\r") == raw:
+            line_of[at] = last = number
             at += 1
-    return found
+            if entries[at - 1].id:
+                continue
+        for one in read_lines([raw]):
+            odd.append(replace(one, number=number))
+            last = last if one.skipped else number
+    return Survey(line_of, odd, last)
 
 
 def salvage(raw: bytes) -> list[dict[str, Any]]:

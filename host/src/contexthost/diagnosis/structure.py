@@ -6,8 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from contexthost.diagnosis.finding import Finding
-from contexthost.diagnosis.lines import Line
+from contexthost.diagnosis.lines import Line, Survey
 from contexthost.diagnosis.siblings import dead_siblings
+from contexthost.messages import js_truthy
 from contexthost.projection import CustomDraft, Draft
 from contexthost.session import Entry, Session
 
@@ -19,19 +20,18 @@ RECORD_TYPE: Final = "contexthost.doctor"
 _ROLES: Final = frozenset(
     {"system", "user", "assistant", "toolResult", "bashExecution", "custom", "branchSummary", "compactionSummary"}
 )
+_SOUND: Final = _ROLES - {"bashExecution"}  # roles about which there is nothing more to ask here
 _RESCUE: Final = "Appending cannot mend this. --rescue NEWFILE "
 
 
-def examine_structure(
-    session: Session, branch: Sequence[Entry] | None, lines: Sequence[Line], line_of: Mapping[int, int]
-) -> Iterator[Finding]:
+def examine_structure(session: Session, branch: Sequence[Entry] | None, lines: Survey) -> Iterator[Finding]:
     """The findings about lines and tree, in no particular order.
 
     Args:
         branch: the entries from the root to the leaf; None when the parents lead in a circle there.
         lines: the file's lines; empty for a session in memory.
-        line_of: the line of each entry, by position.
     """
+    line_of = lines.line_of
     on_branch = {id(entry) for entry in branch or ()}
     yield from _lines(session, lines)
     yield from _duplicates(session, line_of)
@@ -44,23 +44,22 @@ def examine_structure(
         yield from dead_siblings(session, branch, line_of)
 
 
-def _lines(session: Session, lines: Sequence[Line]) -> Iterator[Finding]:
-    counted = [line for line in lines if not line.skipped]
-    last = counted[-1] if counted else None
-    torn = {problem.line for problem in session.problems if problem.kind == "torn-line"}
+def _lines(session: Session, lines: Survey) -> Iterator[Finding]:
+    torn = any(problem.kind == "torn-line" for problem in session.problems)
     header_seen = False
-    for line in lines:
-        if line.malformed and not (torn and line is lines[-1]):
-            yield _skipped("malformed-line", line, "this line is not JSON")
-        elif line.malformed:
+    for line in lines.odd:
+        is_last = line.number == lines.last
+        if line.malformed and torn and line is lines.odd[-1]:
             yield _skipped("torn-line", line, "the file ends in half a line")
+        elif line.malformed:
+            yield _skipped("malformed-line", line, "this line is not JSON")
         elif line.skipped:
             continue
         elif not isinstance(line.value, dict):
             if session.header.version < 2:
                 yield _stops_migration(line)
             else:
-                yield _lost_place("not-an-object", "this line is JSON, but not an object", session, line, line is last)
+                yield _lost_place(session, line, is_last)
         elif line.value.get("type") == "session":
             if header_seen:
                 yield Finding(
@@ -71,7 +70,7 @@ def _lines(session: Session, lines: Sequence[Line]) -> Iterator[Finding]:
                 )  # fmt: skip
             header_seen = True
         elif session.header.version >= 2 and not (isinstance(line.value.get("id"), str) and line.value["id"]):
-            yield _lost_place("missing-id", "this entry has no id", session, line, line is last)
+            yield _lost_place(session, line, is_last)
 
 
 def _skipped(kind: str, line: Line, what: str) -> Finding:
@@ -85,30 +84,50 @@ def _skipped(kind: str, line: Line, what: str) -> Finding:
 
 
 def _stops_migration(line: Line) -> Finding:
+    sees = "Nothing at all: Pi fails to open the session, since it cannot give the line an id."
+    if isinstance(line.value, list):
+        sees = "The line takes a place in the chain, but loses it when Pi writes the file as version 3: what came "
+        sees += "before is cut off then."
     return Finding(
         kind="not-an-object", mend="append", entry_id=None, line=line.number,
         problem="this line is JSON, but not an object, in a version 1 file",
-        model_sees="Nothing at all: Pi fails to open the session, since it cannot give the line an id.",
+        model_sees=sees,
         repair="Bring the file to version 3 (the original stays beside it as *.v1.bak) and append a record; Pi opens "
         "it then.",
         drafts=_record(line),
     )  # fmt: skip
 
 
-def _lost_place(kind: str, what: str, session: Session, line: Line, is_last: bool) -> Finding:
-    saved = kind == "missing-id"
+def _lost_place(session: Session, line: Line, is_last: bool) -> Finding:
+    """About a line that is not an object, or an entry without an id that could be named.
+
+    Pi keeps both under no id at all. As the last line they are its leaf: it finds no branch there, or one only until
+    it adds an entry, which then has no parent. An id that is not text, such as 7, it finds again.
+    """
+    place: dict[str, Any] = {"entry_id": None, "line": line.number}
+    if not isinstance(line.value, dict):
+        place |= {"kind": "not-an-object", "problem": "this line is JSON, but not an object"}
+    elif js_truthy(line.value.get("id")):
+        return Finding(
+            kind="missing-id", **place, mend="rescue", problem="the id of this entry is not text",
+            model_sees="It, for as long as Pi finds it; other readers skip it, and what follows it.",
+            repair=f"{_RESCUE}gives it an id.",
+        )  # fmt: skip
+    else:
+        place |= {"kind": "missing-id", "problem": "this entry has no id"}
+    saved = isinstance(line.value, dict)
     if is_last and session.entries:
         return Finding(
-            kind=kind, mend="append", entry_id=None, line=line.number, problem=f"{what}, and it is the file's last",
-            model_sees="Nothing at all: Pi takes it for the place where the work goes on, finds no history from there, "
-            "and starts anew.",
+            **{**place, "problem": f"{place['problem']}, and it is the file's last"}, mend="append",
+            model_sees="The history until the next message at most: Pi adds that without a parent, and what came "
+            "before is cut off." if saved
+            else "Nothing of the session: Pi takes this for the place where the work goes on, and finds nothing there.",
             repair=f"Append a record behind entry {session.leaf_id}, so that Pi goes on from there."
             + (" --rescue NEWFILE gives this entry an id as well." if saved else ""),
             drafts=_record(line),
         )  # fmt: skip
     return Finding(
-        kind=kind, severity="problem" if saved else "notice", mend="rescue" if saved else "none", entry_id=None,
-        line=line.number, problem=what,
+        **place, severity="problem" if saved else "notice", mend="rescue" if saved else "none",
         model_sees="Nothing of it: no other entry can name it as its parent.",
         repair=f"{_RESCUE}gives it an id and puts it back where it stood." if saved else "Nothing is needed: entries "
         "follow it.",
@@ -198,6 +217,8 @@ def _cycles(session: Session, on_branch: bool, line_of: Mapping[int, int]) -> It
 
 
 def _message(entry: Entry, on_branch: bool, line: int) -> Iterator[Finding]:
+    if entry.role in _SOUND or (entry.role in _ROLES and not on_branch):
+        return  # without decoding the message
     message: Any = entry.message
     if message is None:
         value = entry.data.get("message")

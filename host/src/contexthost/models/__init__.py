@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from contexthost.models.chat import ChatModel
     from contexthost.models.open import open_model
-    from contexthost.models.overflow import is_context_overflow
+    from contexthost.models.overflow import is_context_overflow, is_recoverable_length
     from contexthost.models.responses import ResponsesModel
     from contexthost.models.retry import RetryPolicy
     from contexthost.models.scripted import Reply, ScriptedCall, ScriptedModel, ScriptRanOut
-    from contexthost.models.summarize import summarize
+    from contexthost.models.summarizer import summarize
     from contexthost.models.transport import Timeouts, Transport
 
 __all__ = [
@@ -30,6 +30,7 @@ __all__ = [
     "Timeouts",
     "Transport",
     "is_context_overflow",
+    "is_recoverable_length",
     "open_model",
     "summarize",
 ]
@@ -45,8 +46,9 @@ _HOMES: Final = {
     "Timeouts": "transport",
     "Transport": "transport",
     "is_context_overflow": "overflow",
+    "is_recoverable_length": "overflow",
     "open_model": "open",
-    "summarize": "summarize",
+    "summarize": "summarizer",
 }
 
 

@@ -102,8 +102,10 @@ def chat_body(request: ModelRequest, info: ModelInfo) -> dict[str, Any]:
         "stream": True,
         "stream_options": {"include_usage": True},
     }
-    if request.session_id is not None and info.provider == "openai":
-        body["prompt_cache_key"] = request.session_id[:64]
+    if info.provider == "openai":  # others may refuse what they do not know
+        body["store"] = False
+        if request.session_id is not None:
+            body["prompt_cache_key"] = request.session_id[:64]
     if limit := output_limit(request.max_tokens, info, request.messages):
         body["max_completion_tokens"] = limit
     if request.tools:
@@ -119,7 +121,7 @@ def chat_body(request: ModelRequest, info: ModelInfo) -> dict[str, Any]:
     return body
 
 
-def _chat_id(call_id: str, _: Message) -> str:
+def _chat_id(call_id: str) -> str:
     """The id for a call that another model made. Those of Responses are two ids in one."""
     safe = re.sub(r"[^a-zA-Z0-9_-]", "_", call_id)
     return short_id(safe, re.sub(r"[^a-zA-Z0-9_-]", "_", call_id.partition("|")[0]), _ID_MAX)

@@ -53,35 +53,53 @@ def system_prompt(messages: Iterable[Message]) -> str:
     return clean("\n\n".join(part for part in parts if part))
 
 
-def conversation(
-    messages: Sequence[Message], info: ModelInfo, normal_id: Callable[[str, Message], str]
-) -> list[Message]:
+def conversation(messages: Sequence[Message], info: ModelInfo, normal_id: Callable[[str], str]) -> list[Message]:
     """The messages other than system messages, as they may be sent to this model.
 
     Pairs of calls and results are complete and in order, failed attempts and the thinking of other models left out,
     images replaced by a note if the model takes none. ``normal_id`` gives the id for a call of another model's answer.
     """
     sendable, _ = mend(message for message in messages if message.get("role") != "system")
-    ids: dict[str, str] = {}
-    return [_ready(message, info, normal_id, ids) for message in sendable]
+    used: set[str] = set()
+    ids: dict[str, str] = {}  # of the calls of the latest answer: as recorded, as sent
+    ready: list[Message] = []
+    for message in sendable:
+        if message["role"] == "assistant":
+            ids = {}
+            same = is_same_model(message, info)
+            blocks = [block for block in map(_checked, _blocks(message)) if block is not None]
+            if not same:
+                blocks = [_foreign(block) for block in blocks if block["type"] != "thinking"]
+            for place, block in enumerate(blocks):
+                if block["type"] == "toolCall":
+                    ids[block["id"]] = _unique(block["id"] if same else normal_id(block["id"]), used)
+                    blocks[place] = {**block, "id": ids[block["id"]]}
+            ready.append({**message, "content": blocks})
+        elif message["role"] == "toolResult":
+            call_id = message["toolCallId"]
+            content = _with_images(_blocks(message), info, _TOOL_IMAGE_NOTE)
+            ready.append({**message, "content": content, "toolCallId": ids.get(call_id, call_id)})
+        else:
+            ready.append({**message, "content": _with_images(_blocks(message), info, _USER_IMAGE_NOTE)})
+    return ready
 
 
-def _ready(message: Message, info: ModelInfo, normal_id: Callable[[str, Message], str], ids: dict[str, str]) -> Message:
-    role = message["role"]
+def _blocks(message: Message) -> list[dict[str, Any]]:
     content = message.get("content")
     if isinstance(content, str):
-        blocks: list[dict[str, Any]] = [{"type": "text", "text": content}]
-    else:
-        blocks = [block for block in content if isinstance(block, dict)] if isinstance(content, list) else []
-    if role == "assistant":
-        blocks = [block for block in map(_checked, blocks) if block is not None]
-        if not is_same_model(message, info):
-            blocks = [_foreign(block, message, normal_id, ids) for block in blocks if block["type"] != "thinking"]
-        return {**message, "content": blocks}
-    ready = {**message, "content": _with_images(blocks, info, _USER_IMAGE_NOTE if role == "user" else _TOOL_IMAGE_NOTE)}
-    if role == "toolResult":
-        ready["toolCallId"] = ids.get(str(message.get("toolCallId")), message.get("toolCallId"))
-    return ready
+        return [{"type": "text", "text": content}]
+    return [block for block in content if isinstance(block, dict)] if isinstance(content, list) else []
+
+
+def _unique(call_id: str, used: set[str]) -> str:
+    """The id, numbered if an earlier call of the request has it: some servers give the same ones in every answer."""
+    call, _, _ = call_id.partition("|")
+    unique, number = call or "call", 1
+    while unique in used:
+        number += 1
+        unique = f"{call[:30] or 'call'}_{number}"
+    used.add(unique)
+    return call_id if unique == call else unique
 
 
 def _checked(block: dict[str, Any]) -> dict[str, Any] | None:
@@ -98,14 +116,11 @@ def _checked(block: dict[str, Any]) -> dict[str, Any] | None:
     return None
 
 
-def _foreign(
-    block: dict[str, Any], message: Message, normal_id: Callable[[str, Message], str], ids: dict[str, str]
-) -> dict[str, Any]:
-    """Signatures are good for their own model only."""
+def _foreign(block: dict[str, Any]) -> dict[str, Any]:
+    """A block of another model's answer: signatures are good for their own model only."""
     if block["type"] == "text":
         return {"type": "text", "text": block["text"]}
-    ids[block["id"]] = normal_id(block["id"], message)
-    return {**{key: value for key, value in block.items() if key != "thoughtSignature"}, "id": ids[block["id"]]}
+    return {key: value for key, value in block.items() if key != "thoughtSignature"}
 
 
 def _with_images(blocks: list[dict[str, Any]], info: ModelInfo, note: str) -> list[dict[str, Any]]:

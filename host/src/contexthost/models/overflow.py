@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from contexthost.messages import Message
 
-__all__ = ["is_context_overflow"]
+__all__ = ["is_context_overflow", "is_recoverable_length"]
 
 # Who says so: Anthropic and z.ai, Ollama, OpenAI, LiteLLM, Google, xAI, Groq, OpenRouter, Together, Copilot, llama.cpp,
 # LM Studio, MiniMax, Kimi, Mistral, DS4, Bedrock, DashScope; the last ones are common to several.
@@ -47,6 +47,7 @@ _OVERFLOW: Final = re.compile(
 )
 # The status of the refusal itself, not one that its text mentions: the body was too large in bytes.
 _TOO_LARGE: Final = re.compile(r"(?:[\w -]+ API error \(413\):|413(?:\s|:|$))", re.IGNORECASE)
+_CEREBRAS: Final = re.compile(r"400 status code \(no body\)", re.IGNORECASE)  # says nothing more when it is too long
 _RATES: Final = re.compile(
     r"rate.?limit|too many requests|throttl|tokens per (?:min|day)|\bTPM\b|\A(?:[\w -]+ API error \()?(?:429|503)\b"
     r"|\AService unavailable:",
@@ -67,7 +68,8 @@ def is_context_overflow(message: Message, window: int | None) -> bool:
         text = message.get("errorMessage")
         if not isinstance(text, str) or _RATES.search(text):
             return False
-        return bool(_OVERFLOW.search(text) or _TOO_LARGE.match(text))
+        silent = message.get("provider") == "cerebras" and _CEREBRAS.match(text)
+        return bool(_OVERFLOW.search(text) or _TOO_LARGE.match(text) or silent)
     usage = message.get("usage")
     if not window or not isinstance(usage, Mapping):
         return False
@@ -75,6 +77,18 @@ def is_context_overflow(message: Message, window: int | None) -> bool:
     if stop_reason == "stop":
         return sent > window
     return stop_reason == "length" and _tokens(usage, "output") == 0 and sent >= window * _FILLED
+
+
+def is_recoverable_length(message: Message, limit: int | None) -> bool:
+    """Whether the answer was cut off below the output ``limit`` (tokens) that was wanted.
+
+    Then the window was too full, or the provider cut it: a compaction and one more attempt may help. The limit is the
+    request's or the model's own, not the one that was lowered to the room in the window.
+    """
+    usage = message.get("usage")
+    if message.get("stopReason") != "length" or not limit or not isinstance(usage, Mapping):
+        return False
+    return _tokens(usage, "output") < limit
 
 
 def _tokens(usage: Mapping[str, Any], kind: str) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from contexthost.context import AbortSignal, ModelInfo, ModelRequest
@@ -70,13 +70,14 @@ def responses_body(request: ModelRequest, info: ModelInfo) -> dict[str, Any]:
     items: list[dict[str, Any]] = []
     if prompt := system_prompt(request.messages):
         items.append({"role": "developer" if info.reasoning else "system", "content": prompt})
+    item_ids: set[object] = set()
     for index, message in enumerate(conversation(request.messages, info, _responses_id)):
         if message["role"] == "user":
             content = [_input_part(block) for block in message["content"] if block.get("text") != ""]
             if content:
                 items.append({"role": "user", "content": content})
         elif message["role"] == "assistant":
-            items += _output_items(message, info, index)
+            items += _without_repeated_ids(_output_items(message, info, index), item_ids, f"msg_{index}")
         else:
             call_id = message["toolCallId"].partition("|")[0]
             items.append({"type": "function_call_output", "call_id": call_id, "output": _output(message)})
@@ -106,10 +107,10 @@ def responses_body(request: ModelRequest, info: ModelInfo) -> dict[str, Any]:
     return body
 
 
-def _responses_id(call_id: str, _: Message) -> str:
+def _responses_id(call_id: str) -> str:
     """The id for a call that another model made: the call's part of it, without an item id."""
     safe = re.sub(r"[^a-zA-Z0-9_-]", "_", call_id.partition("|")[0])
-    return short_id(safe, safe, _ID_MAX) or "call"
+    return short_id(safe, safe, _ID_MAX)
 
 
 def _input_part(block: Mapping[str, Any]) -> dict[str, Any]:
@@ -135,7 +136,7 @@ def _output_items(message: Message, info: ModelInfo, index: int) -> Iterator[dic
     for block in blocks[: last + 1]:
         if block["type"] == "thinking":
             item = parsed_json(block.get("thinkingSignature"))
-            if isinstance(item, dict) and item.get("type") == "reasoning":
+            if isinstance(item, dict) and item.get("type") == "reasoning" and isinstance(item.get("id"), str):
                 yield item
         elif block["type"] == "text":
             if block["text"]:
@@ -147,6 +148,23 @@ def _output_items(message: Message, info: ModelInfo, index: int) -> Iterator[dic
             if is_same_model(message, info) and item_id.startswith("fc_"):
                 call["id"] = item_id
             yield {**call, "call_id": call_id, "name": block["name"], "arguments": js_json(block["arguments"])}
+
+
+def _without_repeated_ids(
+    items: Iterable[dict[str, Any]], used: set[object], message_id: str
+) -> Iterator[dict[str, Any]]:
+    """The items, none with the id of an earlier one: OpenAI gives each its own, other servers may not."""
+    for number, item in enumerate(items):
+        item_id = item.get("id")
+        if item_id is None or item_id not in used:
+            used.add(item_id)
+        elif item["type"] == "function_call":
+            item = {key: value for key, value in item.items() if key != "id"}
+        elif item["type"] == "message":
+            item = {**item, "id": f"{message_id}_again_{number}"}
+        else:
+            continue
+        yield item
 
 
 def _makes_item(block: Mapping[str, Any]) -> bool:

@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import aclosing, suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -28,6 +29,7 @@ _ERROR_BODY_MAX: Final = 64 * 1024
 """Bytes read of the body of an error."""
 _SECRET_MIN: Final = 8
 """Characters; what is shorter protects nothing (local servers take any key), and taking it out would garble texts."""
+_DRAIN_SECONDS: Final = 0.5
 _AGENT: Final = "contexthost"
 
 
@@ -102,7 +104,10 @@ class Transport:
                 raise
             exchange.stop("aborted", ABORTED)
         except ProviderError as error:
-            exchange.stop("error", self.redact(error.text, exchange.secrets))
+            if signal.aborted:  # whichever came first, the caller wanted it to end
+                exchange.stop("aborted", ABORTED)
+            else:
+                exchange.stop("error", self.redact(error.text, exchange.secrets))
         finally:
             remove()
         message = exchange.draft.message
@@ -207,8 +212,9 @@ class _Exchange:
             ) as response:
                 if not response.is_success:
                     raise refusal(response, await _error_body(response), self.error_prefix)
-                async for event in _events(response):
-                    self.reader.feed(event)
+                async with aclosing(_events(response)) as events:
+                    async for event in events:
+                        self.reader.feed(event)
                 self.reader.finish()
         except (httpx.LocalProtocolError, httpx.UnsupportedProtocol, httpx.ProxyError) as error:
             raise ProviderError(f"Request failed: {str(error) or type(error).__name__}") from None
@@ -270,20 +276,31 @@ async def _error_body(response: httpx.Response) -> bytes:
     return bytes(body[:_ERROR_BODY_MAX])
 
 
-async def _events(response: httpx.Response) -> AsyncIterator[dict[str, Any]]:
+async def _events(response: httpx.Response) -> AsyncGenerator[dict[str, Any], None]:
     """The JSON objects of the stream, up to ``[DONE]``; events without data are keep-alives."""
     kind = response.headers.get("content-type", "nothing").partition(";")[0]
     if kind != "text/event-stream":
         raise ProviderError(f"The answer is {kind}, not a stream of events; is the base URL right?")
-    async for event in httpx_sse.EventSource(response).aiter_sse():
-        data = event.data.strip()
-        if data == "[DONE]":
-            return
-        if not data:
-            continue
-        try:
-            value = json.loads(data)
-        except (ValueError, RecursionError):
-            raise ProviderError(f"The stream holds an event that is not JSON: {data[:200]}", retry=True) from None
-        if isinstance(value, dict):
-            yield value
+    # Closed here and now: left to the garbage collector, the connection would not be free for the next request.
+    async with aclosing(httpx_sse.EventSource(response).aiter_sse()) as events:
+        async for event in events:
+            data = event.data.strip()
+            if data == "[DONE]":
+                await _drain(events)
+                return
+            if not data:
+                continue
+            try:
+                value = json.loads(data)
+            except (ValueError, RecursionError):
+                raise ProviderError(f"The stream holds an event that is not JSON: {data[:200]}", retry=True) from None
+            if isinstance(value, dict):
+                yield value
+
+
+async def _drain(events: AsyncIterator[httpx_sse.ServerSentEvent]) -> None:
+    """Read to the end of the response, so that its connection can be used again; a server may leave it open."""
+    with suppress(TimeoutError, httpx.HTTPError):
+        async with asyncio.timeout(_DRAIN_SECONDS):
+            async for _ in events:
+                pass
