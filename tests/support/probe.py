@@ -186,6 +186,11 @@ async def _run(arguments: str, ctx: Context) -> str | None:
         return f"probe: {await ctx.ui.confirm('Sure?', rest)}"
     elif what == "later":
         ctx.call_later(0.2, lambda: ctx.ui.notify("probe: later"))
+    elif what == "key":
+        return f"probe: {await ctx.credentials(rest)}"
+    elif what == "send-twice":
+        ctx.send_user_message(rest)
+        ctx.send_user_message(rest)
     elif what == "kill":
         os.kill(os.getpid(), 9)
     elif what == "entries":

@@ -167,6 +167,8 @@ class Runtime:
         self._closed = False
         self.compacting: Callable[[str], None] = lambda plugin: None
         """Told when a plugin says that it makes a compaction at a boundary; for drivers that wait only so long."""
+        self.find_credential: Callable[[str], Awaitable[str | None]] | None = None
+        """Asked for a provider's key that neither the environment nor ``host.json`` has; for drivers that know more."""
 
     def context(self, plugin: str) -> PluginContext:
         """The plugin's ``ctx``: the same object throughout the session."""
@@ -374,4 +376,7 @@ class PluginContext:
         return list(chained.answers)
 
     async def credentials(self, provider: str) -> str | None:
-        return await asyncio.to_thread(resolve_credential, provider, self._runtime.settings.values)
+        found = await asyncio.to_thread(resolve_credential, provider, self._runtime.settings.values)
+        if found is None and self._runtime.find_credential is not None:
+            found = await self._runtime.find_credential(provider)
+        return found

@@ -1,4 +1,4 @@
-"""``contexthost pi install``, ``uninstall``, ``status``: one file is written, exactly that removed, and its state told."""
+"""``contexthost pi install``, ``uninstall``, ``status``: one file is written, just that removed, its state told."""
 
 from __future__ import annotations
 

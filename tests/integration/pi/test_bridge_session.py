@@ -20,7 +20,8 @@ def test_tools_commands_and_what_plugins_start_by_themselves(tmp_path: Path) -> 
         call("probe_look", {"fail": True}),
         say("Done."),
         say("You are welcome."),
-        say("Sent."),
+        say("Once."),
+        say("Twice."),
         say("HELLO to you."),
     ]
     with live_home(tmp_path, script) as home:
@@ -64,10 +65,18 @@ def test_tools_commands_and_what_plugins_start_by_themselves(tmp_path: Path) -> 
             assert texts(requests[3], "user")[-1] == "Thank you."
             assert home.seen("input")[-1]["event"]["source"] == "extension"
 
+            # The same words twice are two messages, not one that was tried twice.
+            mark = pi.mark()
+            pi.slash("/probe send-twice Again.")
+            pi.until(lambda: texts(requests[-1], "user")[-2:] == ["Again.", "Again."], "both")
+            pi.event("agent_settled", after=mark)
+            assert pi.slash("/probe key faux") == "probe: x"
+            assert pi.slash("/probe key nobody") == "probe: None"
+
             handled = pi.ask("prompt", message="handled: this")
             assert handled["data"]["disposition"] == "handled"
             pi.prompt("transform: hello")
-            assert texts(requests[4], "user")[-1] == "HELLO"
+            assert texts(requests[-1], "user")[-1] == "HELLO"
             check_mirror(pi)
             assert pi.errors() == []
 

@@ -248,6 +248,7 @@ class Bridge:
             window=model.context_window if model is not None else None,
         )
         self._runtime.compacting = self._extend
+        self._runtime.find_credential = self._driver.credential
         self._hooks = Hooks(self._runtime, self._driver, self._peer)
         self._keep_lock()
         self._serve(message, self._started(message.event), "run")

@@ -194,6 +194,15 @@ class PiDriver:
         """Aborts Pi's run."""
         self._peer.notify("session/abort", {})
 
+    async def credential(self, provider: str) -> str | None:
+        """The key or token that Pi itself would use for a provider; None when it has none."""
+        try:
+            answer = await self._peer.request("model/credential", {"provider": provider})
+        except RemoteError:
+            return None
+        key = answer.get("key") if isinstance(answer, dict) else None
+        return key.strip() or None if isinstance(key, str) else None
+
     async def _tell(self, plugin: str, asked: Coroutine[Any, Any, Any], failure: str) -> None:
         try:
             await asked

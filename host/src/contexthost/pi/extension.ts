@@ -181,7 +181,8 @@ class Connection {
 // One session ---------------------------------------------------------------------------------------------------------
 
 type HeldInput = { id: string; order: number; text: string; images: any[] };
-type Sending = { text: string; tries: number; seen: boolean; done?: (problem?: string) => void };
+/** A message on its way into Pi: how often it was tried, and how often a try came through `input`. */
+type Sending = { text: string; tries: number; passed: number; done?: (problem?: string) => void };
 
 /** The session that this instance of the extension was made for; a switch or a reload makes another instance. */
 class Session {
@@ -196,6 +197,7 @@ class Session {
   private backOff = BACK_OFF.first;
   private nextStart = 0;
   private heartbeat?: ReturnType<typeof setInterval>;
+  private beating = false;
   private readonly told = new Set<string>();
   private readonly registered = new Set<string>();
   private wants = new Set<string>();
@@ -231,6 +233,7 @@ class Session {
     pi.on("agent_settled", (event: any) => {
       this.running = false;
       this.tell("agent_settled", { aborted: event.aborted });
+      this.settleSending();
     });
     pi.on("session_before_switch", (event: any) =>
       this.askCancel("session_before_switch", { reason: event.reason, targetSessionFile: event.targetSessionFile }),
@@ -384,11 +387,15 @@ class Session {
   }
 
   private async beat(connection: Connection): Promise<void> {
-    if (!connection.alive || this.over) return;
-    const answer = await connection.request("ping", {}, limits.heartbeat * MISSED_HEARTBEATS);
-    if (!answer.ok && answer.why === "late" && connection === this.connection) {
-      connection.kill(); // its exit tells the rest
+    if (!connection.alive || this.over || this.beating) return;
+    this.beating = true;
+    for (const seconds of [limits.heartbeat * (MISSED_HEARTBEATS - 1), limits.heartbeat]) {
+      const answer = await connection.request("ping", {}, seconds);
+      if (answer.ok || answer.why !== "late") break;
+      // Asked twice: after a machine has slept the first answer is late in any case.
+      if (seconds === limits.heartbeat) connection.kill(); // its exit tells the rest
     }
+    this.beating = false;
   }
 
   /** Whether the Python side can be asked; starts it again when its time has come. */
@@ -562,6 +569,11 @@ class Session {
     this.compactionOver();
   }
 
+  /** Also while Pi tells of the end: it counts as compacting until all handlers are done. */
+  private isCompacting(): boolean {
+    return this.compacting !== undefined || (!this.running && !this.ctx.isIdle());
+  }
+
   private compactionOver(): void {
     this.compacting = undefined;
     this.addressedTo = undefined;
@@ -577,7 +589,7 @@ class Session {
 
   private compact(connection: Connection, id: number, asked: any): void {
     const busy = !this.ctx.isIdle();
-    if (this.compacting || (busy && !this.running)) {
+    if (this.isCompacting()) {
       connection.refuse(id, CODE.unsupported, "a compaction is going on already");
       return;
     }
@@ -614,10 +626,10 @@ class Session {
 
   private async input(event: any): Promise<any> {
     const order = ++this.order;
-    const own = event.source === "extension" ? this.sending.find((sending) => sending.text === event.text) : undefined;
+    const fits = (sending: Sending) => sending.text === event.text && sending.passed < sending.tries;
+    const own = event.source === "extension" ? this.sending.find(fits) : undefined;
     if (own) {
-      if (own.seen) return { action: "handled" }; // a second try of what has gone through already
-      own.seen = true;
+      if (own.passed++ > 0) return { action: "handled" }; // a second try of what has gone through already
     } else if (this.holding) return this.hold(order, event.text, event.images);
     const asked = () => ({
       text: event.text,
@@ -666,8 +678,8 @@ class Session {
 
   private sendHeld(): void {
     if (!this.releasing || this.over) return;
-    if (this.compacting || (!this.running && !this.ctx.isIdle())) {
-      setTimeout(() => this.sendHeld(), 25); // Pi refuses prompts while it compacts
+    if (this.isCompacting()) {
+      setTimeout(() => this.sendHeld(), 25); // Pi refuses prompts meanwhile
       return;
     }
     const items = this.held.sort((a, b) => a.order - b.order);
@@ -675,17 +687,24 @@ class Session {
     this.holding = this.releasing = false;
     clearTimeout(this.holdTimer);
     this.pi.appendEntry(SENT, { ids: items.map((item) => item.id) });
+    const text = joined(items);
     // A template or skill is expanded as it would have been; a command never gets here.
-    this.send(joined(items), items.flatMap((item) => item.images), items.length === 1);
+    this.send(text, items.flatMap((item) => item.images), items.length === 1, (problem) => {
+      if (problem) this.offer(text, `contexthost: a held message could not be sent (${problem})`, imageCount(items));
+    });
   }
 
   /** Sends a message and looks whether Pi has taken it: a refusal shows nowhere else. */
-  private send(text: string, images: any[], expand: boolean, done?: (problem?: string) => void): void {
-    const sending: Sending = { text, tries: 0, seen: false, done };
+  private send(text: string, images: any[], expand: boolean, done: (problem?: string) => void): void {
+    const sending: Sending = { text, tries: 0, passed: 0, done };
     this.sending.push(sending);
     const content = images.length > 0 ? [{ type: "text", text }, ...images] : text;
     const attempt = () => {
-      if (this.over || sending.seen) return;
+      if (this.over || sending.passed > 0) return;
+      if (this.isCompacting()) {
+        setTimeout(attempt, 100); // Pi refuses prompts meanwhile
+        return;
+      }
       if (sending.tries >= 20) {
         this.drop(sending, "Pi did not take it");
         return;
@@ -699,8 +718,7 @@ class Session {
 
   private drop(sending: Sending, problem: string): void {
     this.sending = this.sending.filter((other) => other !== sending);
-    if (sending.done) sending.done(problem);
-    else this.offer(sending.text, `contexthost: a held message could not be sent (${problem})`);
+    sending.done?.(problem);
   }
 
   /** The entries of sent messages have appeared. */
@@ -708,12 +726,19 @@ class Session {
     if (this.sending.length === 0) return;
     for (const entry of entries) {
       if (entry.type !== "message" || entry.message?.role !== "user") continue;
-      const found = this.sending.find((sending) => sending.seen && sending.text === textOf(entry.message.content));
-      if (!found) continue;
-      found.done?.();
-      // Kept for a while, so that a second try that is still on its way is recognised.
-      setTimeout(() => (this.sending = this.sending.filter((other) => other !== found)), 30_000).unref?.();
+      const text = textOf(entry.message.content);
+      const found = this.sending.find((sending) => sending.passed > 0 && sending.done && sending.text === text);
+      found?.done?.();
+      if (found) found.done = undefined;
     }
+    this.sending = this.sending.filter((sending) => sending.done || sending.passed === 0 || sending.passed < sending.tries);
+  }
+
+  /** After a run: what went through `input` is in, although its text may have been changed on the way. */
+  private settleSending(): void {
+    if (this.ctx.hasPendingMessages()) return;
+    for (const sending of this.sending) if (sending.passed > 0) sending.done?.();
+    this.sending = this.sending.filter((sending) => sending.passed < sending.tries);
   }
 
   /** At the end of the session: held input never goes into another one. */
@@ -782,6 +807,13 @@ class Session {
         return;
       case "ui/confirm":
         ui.confirm(event.title, event.message, { timeout: event.seconds * 1000 }).then(answer, () => answer(false));
+        return;
+      case "model/credential":
+        // Pi's own key or token of a provider, for a plugin that talks to it; it goes no further than this pipe.
+        this.ctx.modelRegistry.getApiKeyForProvider(event.provider).then(
+          (key: string | undefined) => answer({ key: key ?? null }),
+          () => answer({ key: null }),
+        );
         return;
       case "provider/watch":
         this.watch = { headers: event.headers, requests: event.requests };
