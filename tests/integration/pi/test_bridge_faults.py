@@ -80,6 +80,21 @@ def test_the_python_side_is_killed_in_a_hook(tmp_path: Path, hooks: list[str]) -
             assert pi.errors() == []
 
 
+def test_the_python_side_is_killed_while_it_starts(tmp_path: Path) -> None:
+    with live_home(tmp_path, answer) as home:
+        home.probe(session_start="hang")
+        home.install()
+        with home.rpc() as pi:
+            pi.until(lambda: bool(home.seen("session_start")), "the start")
+            pi.send("prompt", message="Hello.")
+            home.probe()
+            os.kill(home.seen("session_start")[0]["pid"], signal.SIGKILL)
+            pi.event("agent_settled")
+            revived(pi, home.seen("session_start")[0]["pid"])
+            assert [one["event"]["reason"] for one in home.seen("session_start")] == ["startup", "reload"]
+            assert users(pi) == ["Hello."]
+
+
 def test_the_python_side_is_killed_in_a_compaction_a_tool_and_a_command(tmp_path: Path) -> None:
     with live_home(tmp_path, answer) as home:
         home.settings(**SMALL)

@@ -3,6 +3,7 @@ model and the session file."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 from support.live_pi import live_home, read_entries, texts, wait_gone
@@ -52,4 +53,35 @@ def test_what_a_plugin_drafts_when_a_run_settles_is_what_the_model_sees_next(tmp
         ]
         assert [edit["targetId"] for edit in edits] == [result["id"]]
         assert edits[0]["replacement"] == {"content": [{"type": "text", "text": "[pi-compaction] Earlier read"}]}
+        assert home.server.problems == []
+
+
+def test_the_masking_plugin_masks_a_batch_and_everybody_gives_the_same_figures(tmp_path: Path) -> None:
+    """Three files are read, 3,200 tokens each, then the trigger of 9,000 is reached; 500 are to be left."""
+    script = [call("read", {"path": f"{name}.txt"}, f"call_{name}") for name in "abc"]
+    script += [say("All read.", usage=(9990, 0, 10, 0)), say("You are welcome.")]
+    with live_home(tmp_path, script) as home:
+        for name in "abc":
+            (home.project / f"{name}.txt").write_text(f"the words of {name} are many\n" * 450)
+        mask = {"triggerTokens": 9000, "targetTokens": 500, "minClearTokens": 1000, "keepRecentTurns": 2}
+        (home.host / "config" / "masking.json").write_text(json.dumps({"mask": mask}))
+        home.install()
+        with home.rpc() as pi:
+            pi.prompt("Read the three files.")
+            assert all(text.startswith("the words of") for text in texts(home.server.requests[3], "tool"))
+            told = pi.slash("/context")
+            pi.prompt("Thank you.")
+            results = texts(home.server.requests[4], "tool")
+            # The two newest turns are the answer and the reading of c.
+            assert [text.startswith("[pi-compaction] Earlier ") for text in results] == [True, True, False]
+            assert "2 tool results are masked; that saves " in told
+            file = pi.file
+            assert pi.errors() == []
+        entries = read_entries(file)
+        edits = [place for place, entry in enumerate(entries) if entry["type"] == "context_edit"]
+        assert edits == [edits[0], edits[0] + 1]  # one batch
+        seen = json.loads(home.contexthost("context", str(file), "--json").stdout)
+        saved = f"that saves {seen['reclaimedTokens']:,} tokens."
+        assert seen["maskedResults"] == 2
+        assert saved in told
         assert home.server.problems == []
