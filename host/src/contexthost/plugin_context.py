@@ -99,6 +99,9 @@ class PluginContext:
             self._plugin, only_if_idle=only_if_idle, to=to, custom_instructions=custom_instructions
         )
 
+    def compacting(self) -> None:
+        self._runtime.compacting(self._plugin)
+
     def send_user_message(self, content: str, images: Sequence[Mapping[str, Any]] = ()) -> None:
         self._driver.send_user_message(self._plugin, content, images)
 
@@ -122,4 +125,7 @@ class PluginContext:
         return list(chained.answers)
 
     async def credentials(self, provider: str) -> str | None:
-        return await asyncio.to_thread(resolve_credential, provider, self._runtime.settings.values)
+        found = await asyncio.to_thread(resolve_credential, provider, self._runtime.settings.values)
+        if found is None and self._runtime.find_credential is not None:
+            found = await self._runtime.find_credential(provider)
+        return found

@@ -168,6 +168,10 @@ class Runtime:
         self._tasks: set[asyncio.Task[None]] = set()
         self._timers: set[WallTimer] = set()
         self.closed = False
+        self.compacting: Callable[[str], None] = lambda plugin: None
+        """Told when a plugin says that it makes a compaction at a boundary; for drivers that wait only so long."""
+        self.find_credential: Callable[[str], Awaitable[str | None]] | None = None
+        """Asked for a provider's key that neither the environment nor ``host.json`` has; for drivers that know more."""
 
     def context(self, plugin: str) -> PluginContext:
         """The plugin's ``ctx``: the same object throughout the session."""
