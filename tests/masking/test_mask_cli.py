@@ -159,6 +159,16 @@ def test_a_version_1_file_is_migrated_and_the_original_kept(tmp_path: Path) -> N
     assert len(done["results"]) == 3
 
 
+def test_the_backup_is_named_where_it_lies_when_the_session_is_a_symbolic_link(tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    path = work(version=1).write(tmp_path / "real" / "session.jsonl")
+    link = tmp_path / "link.jsonl"
+    link.symlink_to(path)
+    backup = run_json(link)["backup"]
+    assert backup == f"{path}.v1.bak"
+    assert Path(backup).exists()
+
+
 def test_the_backup_is_told(tmp_path: Path) -> None:
     path = work(version=1).write(tmp_path / "session.jsonl")
     assert f"The file was brought to version 3; the original is {path}.v1.bak.\n" in run(path).stdout
