@@ -196,12 +196,22 @@ def test_debug_shows_the_traceback(tmp_path: Path) -> None:
     assert "SessionNotFound" in done.stderr
 
 
-def test_a_plugin_that_is_not_installed_is_named_with_its_package(capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp := Path(os.environ["CONTEXTHOST_HOME"]) / "config").mkdir(parents=True)
-    (tmp / "host.json").write_text('{"disabled": ["masking"]}')
-    status, _, err = run(capsys, "mask", "latest")
-    assert status == 1
-    assert "pip install contexthost-masking" in err
+def test_a_plugin_that_is_not_installed_is_named_with_its_package(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("importlib.metadata.entry_points", lambda **_: [])
+    assert error(capsys, "mask", "latest") == (
+        "Error: `contexthost mask` is a command of a plugin that is not installed: pip install contexthost-masking\n"
+    )
+
+
+def test_a_plugin_that_is_disabled_need_not_be_installed_again(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CONTEXTHOST_HOST__DISABLED", '["masking"]')
+    told = error(capsys, "mask", "latest")
+    assert "plugin masking, which `disabled` in host.json turns off" in told
+    assert "pip install" not in told
 
 
 def test_a_reader_that_goes_away_is_no_error(demo: Path) -> None:
