@@ -214,6 +214,36 @@ def test_a_plugin_that_is_disabled_need_not_be_installed_again(
     assert "pip install" not in told
 
 
+def test_a_full_disk_below_the_output_is_one_line(demo: Path) -> None:
+    if not Path("/dev/full").exists():
+        pytest.skip("only Linux has a device that is always full")
+    for command in ("context", "inspect"):
+        with open("/dev/full", "w") as full:  # noqa: PTH123 - a device
+            done = subprocess.run(
+                [sys.executable, "-m", "contexthost", command, str(demo)],
+                stdout=full, stderr=subprocess.PIPE, text=True, check=False,
+            )  # fmt: skip
+        assert done.returncode == 1
+        assert done.stderr == "Error: No space left on device; `contexthost --debug …` shows where\n"
+
+
+def test_bars_that_the_output_cannot_encode_are_no_error(demo: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "contexthost", "context", str(demo)],
+        env={**os.environ, "PYTHONIOENCODING": "ascii"}, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "tool results: bash        40   95,542  47.8 %  ????" in done.stdout
+
+
+@pytest.mark.parametrize("variable", ["CONTEXTHOST_HOME", "PI_CODING_AGENT_DIR"])
+def test_a_directory_below_the_home_of_nobody_is_told(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, variable: str
+) -> None:
+    monkeypatch.setenv(variable, "~no-such-user/x")
+    assert f"{variable} is '~no-such-user/x'" in error(capsys, "context", "latest")
+
+
 def test_a_reader_that_goes_away_is_no_error(demo: Path) -> None:
     command = f"{sys.executable} -m contexthost inspect {demo} | head -c 10"
     done = subprocess.run(["/bin/sh", "-c", command], capture_output=True, text=True, check=False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import io
 import os
 import sys
 from typing import TYPE_CHECKING, Any, Final
@@ -119,6 +120,8 @@ def main(arguments: list[str] | None = None) -> None:
     from contexthost.errors import ContexthostError
 
     given = sys.argv[1:] if arguments is None else arguments
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # bars and arrows become "?" where the encoding has none
     try:
         status: Any = _root.main(args=given, prog_name="contexthost", standalone_mode=False)
     except click.UsageError as error:
@@ -140,5 +143,11 @@ def main(arguments: list[str] | None = None) -> None:
         from contexthost.text import one_line
 
         click.echo(f"Error: {one_line(str(error))}", err=True)
+        sys.exit(1)
+    except OSError as error:
+        if "--debug" in given:
+            raise
+        where = f"{error.filename}: " if error.filename else ""  # none when our own output cannot be written
+        click.echo(f"Error: {where}{error.strerror or error}; `contexthost --debug …` shows where", err=True)
         sys.exit(1)
     sys.exit(status if isinstance(status, int) else 0)
