@@ -361,6 +361,20 @@ def test_config_is_written_shown_and_described(capsys: pytest.CaptureFixture[str
     assert "there are no settings named 'nonsense'" in error(capsys, "config", "show", "nonsense")
 
 
+def test_config_init_writes_the_files_that_a_plugin_installed_later_is_missing(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    run(capsys, "config", "init", "host")
+    host, masking = (Path(run(capsys, "config", "path", name)[1].strip()) for name in ("host", "masking"))
+    host.write_text('{"contextWindow": 100000}')
+    status, out, _ = run(capsys, "config", "init")
+    assert status == 0
+    assert f"kept  {host}, which is there already\n" in out
+    assert f"wrote {masking}\n" in out
+    assert host.read_text() == '{"contextWindow": 100000}'
+    assert "exists already" in error(capsys, "config", "init")
+
+
 def test_doctor_repeats_what_is_wrong_with_settings(capsys: pytest.CaptureFixture[str]) -> None:
     status, out, _ = run(capsys, "doctor", "--json")
     assert status == 0
