@@ -287,6 +287,12 @@ def test_context_counts_masks_apart(capsys: pytest.CaptureFixture[str], demo: Pa
     assert demo.read_bytes()[: len(DEMO)] == DEMO
 
 
+def test_context_sends_people_to_doctor_about_what_is_odd(capsys: pytest.CaptureFixture[str], demo: Path) -> None:
+    demo.write_bytes(DEMO + b'{"type": "mess')
+    assert "The file has 1 oddity: see `contexthost doctor SESSION`." in run(capsys, "context", demo)[1]
+    assert "torn-line" in run(capsys, "doctor", demo)[1]
+
+
 def test_context_for_people_names_the_session_and_strips_what_a_terminal_obeys(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
