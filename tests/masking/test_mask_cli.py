@@ -10,9 +10,11 @@ import pytest
 from click.testing import CliRunner, Result
 
 from contexthost.errors import SessionNotFound
-from contexthost.projection import ProjectionAuthority
+from contexthost.projection import ProjectionAuthority, Snapshot
 from contexthost.session import Session
 from contexthost_masking.cli import mask
+from contexthost_masking.plan import MaskPlan, plan_mask
+from contexthost_masking.settings import MaskSettings
 from support.builder import SessionBuilder, tool_call, usage_of
 from support.masking import answer, turn
 
@@ -132,6 +134,27 @@ def test_too_little_to_be_worth_it_is_said(session: Path, monkeypatch: pytest.Mo
     result = run(session)
     assert "Nothing to mask: masking 3 results would free 5," in result.stdout
     assert result.stdout.endswith("tokens, a batch must free 10,000.\n")
+
+
+def test_what_another_process_masks_between_planning_and_the_lock_is_not_masked_twice(
+    session: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    planned = 0
+
+    def plan_slowly(snapshot: Snapshot, settings: MaskSettings) -> MaskPlan:
+        nonlocal planned
+        plan = plan_mask(snapshot, settings)
+        planned += 1
+        if planned == 1:
+            other = ProjectionAuthority(Session.open(session))
+            other.commit(plan_mask(other.snapshot(), settings).drafts)
+        return plan
+
+    monkeypatch.setattr("contexthost_masking.plan.plan_mask", plan_slowly)
+    report = run_json(session)
+    assert (planned, report["applied"], report["reason"]) == (2, False, "below-trigger")
+    edits = [entry.data["targetId"] for entry in Session.open(session).entries if entry.type == "context_edit"]
+    assert len(edits) == len(set(edits)) == 3
 
 
 def test_the_window_moves_the_thresholds(session: Path) -> None:
