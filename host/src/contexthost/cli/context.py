@@ -58,8 +58,10 @@ def print_context(session: Session, snapshot: Snapshot, parts: Breakdown, *, lar
     if snapshot.ledger.masked_results:
         saved = count(snapshot.ledger.reclaimed_tokens)
         out.print(f"{snapshot.ledger.masked_results} tool results are masked; that saves {saved} tokens.")
-    if session.problems:
-        out.print(f"The file has {len(session.problems)} oddities: `contexthost inspect` lists them.")
+    odd = len(session.problems)
+    if odd:
+        oddities = "1 oddity" if odd == 1 else f"{count(odd)} oddities"
+        out.print(f"The file has {oddities}: see `contexthost doctor SESSION`.")
     out.print()
     rows = []
     for category in parts.categories:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -82,7 +83,8 @@ def _report(
 ) -> dict[str, Any]:
     """What ``--json`` prints; its keys stay as they are. Texts are as the session has them."""
     usage = plan.usage
-    backup = f"{session.path}.v{version}.bak" if applied and version < 3 else None
+    # Beside the file itself, where SESSION is a symbolic link.
+    backup = f"{os.path.realpath(str(session.path))}.v{version}.bak" if applied and version < 3 else None
     return {
         "session": str(session.path),
         "sessionId": session.id,
