@@ -12,6 +12,7 @@ import click
 import pytest
 from click.testing import CliRunner, Result
 
+from contexthost.cli import main
 from contexthost.cli.doctor import command
 from contexthost.errors import SessionFormatError, SessionLocked, SessionNotFound, SessionWriteError
 from contexthost.session import Session
@@ -71,7 +72,7 @@ def test_each_finding_says_what_is_wrong_what_the_model_sees_and_what_repair_wou
         "  seen    A result without a call: the provider refuses every request.\n"
         "  repair  Append context edits: omit entry 00000003 from the context. The file keeps all of it.\n"
         "\n"
-        "1 problem, 1 of them mended by appending.\n"
+        "1 problem, which appending mends.\n"
         f"contexthost doctor {bricked} --repair mends it.\n"
     )
 
@@ -119,7 +120,7 @@ def test_a_dry_run_shows_the_plan_and_writes_nothing(bricked: Path, tmp_path: Pa
     assert "Dry run: nothing was appended." in result.stdout
     result = run(bricked, "--rescue", tmp_path / "new.jsonl", "--dry-run")
     assert status(result) == 0
-    assert result.stdout.startswith(f"Would save 3 entries of {bricked}:\n")
+    assert result.stdout.startswith(f"Would save 3 entries of {bricked}:\n  1 added to repair")
     assert result.stdout.endswith("Dry run: nothing was written.\n")
     assert bricked.read_bytes() == before
     assert list(tmp_path.iterdir()) == [bricked]
@@ -156,7 +157,7 @@ def test_what_appending_cannot_mend_is_rescued(cut_off: Path, tmp_path: Path) ->
     assert [line for line in result.stdout.splitlines() if line and line[0] not in " c"] == [
         "missing-parent  line 4, entry 00000003",
         "torn-line  line 5",
-        "1 problem, 0 of them mended by appending. 1 notice: harmless.",
+        "1 problem, which appending cannot mend. 1 notice: harmless.",
     ]
     assert result.stdout.endswith(f"contexthost doctor {cut_off} --rescue NEWFILE saves the session in a new file.\n")
     new = tmp_path / "new.jsonl"
@@ -188,7 +189,7 @@ def test_repair_names_what_it_cannot_mend(tmp_path: Path) -> None:
     build.assistant("three", calls=[tool_call("call-1", "read")])
     path = build.write(tmp_path / "s.jsonl")
     found = run(path)
-    assert "2 problems, 1 of them mended by appending." in found.stdout
+    assert "2 problems, 1 of which appending mends." in found.stdout
     assert "Do that rather than --repair: it repairs the new file too." in found.stdout
     result = run(path, "--repair", "--yes")
     assert status(result) == 1
@@ -260,3 +261,103 @@ def test_control_sequences_of_a_session_do_not_reach_the_terminal(tmp_path: Path
 def test_arguments_that_make_no_sense_are_refused(arguments: list[str]) -> None:
     with pytest.raises(click.UsageError):
         status(run(*arguments))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--yes"], "--yes answers what --repair asks"),
+        (["--dry-run"], "--dry-run needs --repair or --rescue NEWFILE"),
+    ],
+)
+@pytest.mark.parametrize("session", [[], ["s.jsonl"]])
+def test_agreeing_to_nothing_is_wrong_usage(
+    arguments: list[str], words: str, session: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as exit:
+        main(["doctor", *session, *arguments])
+    assert exit.value.code == 2
+    assert words in capsys.readouterr().err
+
+
+def test_findings_of_a_kind_beyond_ten_are_counted_and_json_has_all(tmp_path: Path) -> None:
+    build = SessionBuilder()
+    build.user("go")
+    for at in range(1_000):
+        build.tool_result(f"call-{at}", "left over")
+    build.user([None])
+    path = build.write(tmp_path / "s.jsonl")
+    result = run(path)
+    lines = result.stdout.splitlines()
+    assert sum(line.startswith("orphan-result  ") for line in lines) == 10
+    assert lines.count("… and 990 more of this kind (--json lists all)") == 1
+    assert sum(line.startswith("bad-content  ") for line in lines) == 1
+    assert "1,001 problems, which appending mends." in lines
+    assert len(run_json(path)["findings"]) == 1_001
+
+
+def test_a_long_list_of_entries_is_cut_for_people_only(tmp_path: Path) -> None:
+    build = SessionBuilder()
+    build.user("go")
+    calls = [tool_call(f"call-{at}", "read") for at in range(200)]
+    build.assistant("look", calls=calls)
+    build.compaction("The summary.", None)
+    for call in calls:
+        build.tool_result(call["id"], "x")
+    path = build.write(tmp_path / "s.jsonl")
+    [line] = [line for line in run(path).stdout.splitlines() if line.startswith("  wrong")]
+    assert len(line) == 510
+    assert line.endswith("…")
+    assert build.leaf is not None
+    assert build.leaf in run_json(path)["findings"][0]["problem"]
+
+
+@pytest.mark.parametrize("arguments", [[], ["--repair", "--yes"], ["--rescue", "new.jsonl"], ["--json"]])
+def test_an_empty_file_is_called_empty(arguments: list[str], tmp_path: Path) -> None:
+    path = tmp_path / "empty.jsonl"
+    path.touch()
+    with pytest.raises(SessionFormatError, match=r"empty\.jsonl: not a Pi session: the file is empty"):
+        status(run(path, *arguments))
+
+
+def test_a_dry_run_tells_that_the_new_file_exists(bricked: Path) -> None:
+    before = bricked.read_bytes()
+    result = run(bricked, "--rescue", bricked, "--dry-run")
+    assert status(result) == 1
+    assert result.stdout.endswith(
+        f"Dry run: nothing was written.\n{bricked} exists already, and is left as it is: give another name.\n"
+    )
+    assert run_json(bricked, "--rescue", bricked, "--dry-run")["newFileExists"] is True
+    assert bricked.read_bytes() == before
+
+
+def test_nothing_stands_behind_a_colon_and_one_is_one(tmp_path: Path) -> None:
+    build = SessionBuilder()
+    build.user("go")
+    path = build.write(tmp_path / "s.jsonl")
+    new = tmp_path / "new.jsonl"
+    assert run(path, "--rescue", new).stdout == (
+        f"Saved 1 entry of {path}.\n"
+        "The model sees 1 message of it, 1 token.\n"
+        f"The old file is as it was. Go on with: pi --session {new}\n"
+    )
+
+
+def test_many_lost_lines_are_counted(tmp_path: Path) -> None:
+    build = SessionBuilder()
+    build.user("go")
+    for _ in range(1_012):
+        build.raw(b"garbage")
+    result = run(build.write(tmp_path / "s.jsonl"), "--rescue", tmp_path / "new.jsonl", "--dry-run")
+    assert "  lost: what stood in lines 3, 4, 5, 6, 7, 8, 9, 10, 11, 12 and 1,002 more\n" in result.stdout
+
+
+@pytest.mark.parametrize(("no_colour", "styled"), [("", True), ("1", False)])
+def test_colours_are_left_out_when_asked(
+    no_colour: str, styled: bool, bricked: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("NO_COLOR", no_colour)
+    monkeypatch.setattr("click._compat.isatty", lambda _stream: True)  # as at a terminal
+    with pytest.raises(SystemExit):
+        main(["doctor", str(bricked)])
+    assert ("\x1b[" in capsys.readouterr().out) == styled

@@ -89,6 +89,14 @@ def test_a_failed_attempt_in_between_is_omitted_and_the_result_counts_again() ->
     assert report.edits == {"e2": None}
 
 
+def test_of_failed_attempts_before_several_results_each_names_the_newest_ones() -> None:
+    failed = says(TEXT, stop="error")
+    calls = says(call("a"), call("b"), call("c"))
+    report = examined(USER, calls, failed, failed, result("a"), result("b"), failed, result("c"))
+    assert [fault.targets for fault in report.faults] == [("e2", "e3"), ("e3",), ("e3", "e6")]
+    assert report.edits == {"e2": None, "e3": None, "e6": None}
+
+
 def test_results_of_a_failed_attempt_go_with_it() -> None:
     """Pi leaves the attempt out of requests, but sends its results."""
     report = examined(USER, says(call("a"), call("b"), stop="aborted"), result("a"), result("b"))

@@ -13,11 +13,14 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from contexthost.errors import EntryNotFound, ParentCycle, SessionFormatError, SessionNotFound
+from contexthost.messages import js_json
 from contexthost.session import Session
+from contexthost.session.entries import encode_json
 from contexthost.session.find import find_session
 from support.builder import SessionBuilder, encode
 
@@ -301,7 +304,7 @@ def test_a_cycle_that_only_an_append_closes_is_met_too() -> None:
 
 # -- odd lines ------------------------------------------------------------------------------------------------------
 
-DEEP = b'{"type":"custom","id":"deep","parentId":null,"data":' + b"[" * 100_000 + b"]" * 100_000 + b"}"
+DEEP = b'{"type":"custom","id":"deep","parentId":"a","data":' + b"[" * 100_000 + b"]" * 100_000 + b"}"
 
 
 @pytest.mark.parametrize(
@@ -316,7 +319,7 @@ DEEP = b'{"type":"custom","id":"deep","parentId":null,"data":' + b"[" * 100_000 
         (b'{"type":"custom","id":"x"}{"type":"custom","id":"y"}', "malformed-line"),
         (b"\xef\xbb\xbf" + entry("x", None).strip(), "malformed-line"),
         (b"\xff\xfe\x00", "malformed-line"),
-        (DEEP, "malformed-line"),
+        (DEEP[:-1], "malformed-line"),
         (b"123", "not-an-object"),
         (b'"text"', "not-an-object"),
         (b"[1]", "not-an-object"),
@@ -368,15 +371,19 @@ def test_what_javascript_accepts_is_read_as_javascript_reads_it(tmp_path: Path) 
     assert problems(session) == []
 
 
-def test_an_entry_nested_almost_too_deep_is_read_whatever_the_stack_is_when_it_is_looked_at(tmp_path: Path) -> None:
-    depth = 900
-    line = b'{"type":"custom","id":"a","parentId":null,"data":' + b"[" * depth + b"]" * depth + b"}\n"
-    session = opened(tmp_path, HEADER + line)
+@pytest.mark.parametrize("depth", [900, 5_000, 100_000])
+def test_an_entry_is_read_however_deep_it_is_nested_and_the_stack_is(tmp_path: Path, depth: int) -> None:
+    """As Node reads it: Pi opens such a file."""
+    line = b'{"type":"custom","id":"a","parentId":null,"data":' + b'[{"k":' * depth + b"1" + b"}]" * depth + b"}"
+    session = opened(tmp_path, HEADER + line + b"\n" + entry("b", "a"))
 
-    def look(frames: int) -> object:
-        return session.entries[0].data["data"] if frames == 0 else look(frames - 1)
+    def look(frames: int) -> dict[str, Any]:
+        return session.entries[0].data if frames == 0 else look(frames - 1)
 
-    assert isinstance(look(300), list)
+    data = look(300)
+    assert js_json(data).encode() == encode_json(data) == line
+    assert [one.id for one in session.branch()] == ["a", "b"]
+    assert problems(session) == []
 
 
 def test_unknown_types_and_keys_survive(tmp_path: Path) -> None:

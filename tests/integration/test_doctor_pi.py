@@ -3,7 +3,6 @@ whole in Pi's own projection, and Pi's own session manager opens them, counts th
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import tempfile
@@ -16,10 +15,11 @@ import pytest
 
 from contexthost.diagnosis import examine, plan_rescue, repair, write_rescue
 from contexthost.errors import SessionFormatError
-from contexthost.messages import convert_to_llm
+from contexthost.messages import convert_to_llm, js_json
 from contexthost.projection import ProjectionAuthority
 from contexthost.session import Session
-from support.broken import MENDED_BY_APPENDING, MENDED_BY_RESCUE, VARIANTS, broken_session
+from contexthost.session.entries import decode_json
+from support.broken import MENDED_BY_APPENDING, MENDED_BY_RESCUE, VARIANTS, broken_session, deep_call
 from support.builder import SessionBuilder
 from support.pi import ORACLE_DIR, node, oracle, pi_home
 from support.sessions import random_session
@@ -49,7 +49,7 @@ def opened_by_pi(paths: Sequence[Path]) -> list[dict[str, Any]]:
             timeout=OPEN_TIMEOUT,
             check=False,
         )
-    answers = [json.loads(line) for line in run.stdout.split(b"\n") if line]
+    answers = [decode_json(line) for line in run.stdout.split(b"\n") if line]
     assert len(answers) == len(paths), run.stderr.decode(errors="replace")[-2000:]
     return answers
 
@@ -212,3 +212,20 @@ def test_a_result_behind_a_failed_attempt_is_refused_by_providers_until_repaired
     repair(authority, examine(authority))
     [line] = oracle([path], messages=True)
     assert [message["role"] for message in line["messages"]] == ["user"]
+
+
+def test_arguments_nested_more_deeply_than_python_goes_are_read_as_pi_reads_them(tmp_path: Path) -> None:
+    """Node parses any depth, and prints 4,446: Pi fails on deeper arguments, until a repair takes them out."""
+    fails = {900: False, 2_000: False, 3_900: False, 5_000: True, 50_000: True}
+    paths = []
+    for depth in fails:
+        paths.append(tmp_path / f"{depth}.jsonl")
+        paths[-1].write_bytes(deep_call(depth))
+    for path, line, failed in zip(paths, opened_by_pi(paths), fails.values(), strict=True):
+        assert ("error" in line) == failed, path.name
+        authority = opened(path)
+        if not failed:
+            assert js_json(line["sent"]) == js_json(convert_to_llm(authority.snapshot().messages)), path.name
+        assert [one.kind for one in examine(authority).findings] == ["bad-content"] * failed, path.name
+        assert repair(authority, examine(authority)).findings == ()
+    assert_whole(paths)

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from support.builder import Json, encode, text_block
+from support.builder import Json, SessionBuilder, encode, text_block, tool_call
 from support.talk import Talk
 
 __all__ = [
@@ -20,6 +20,7 @@ __all__ = [
     "VARIANTS",
     "Broken",
     "broken_session",
+    "deep_call",
 ]
 
 VARIANTS = 20  # of each kind in the tests
@@ -363,3 +364,12 @@ def broken_session(kind: str, seed: int) -> Broken:
     data = talk.build.bytes()
     messages = data.count(b'"type":"message"')
     return Broken(kind, seed, data, talk.version, tuple(talk.expected), tuple(talk.lines), messages)
+
+
+def deep_call(depth: int) -> bytes:
+    """A session whose one call has arguments that are nested that deep, besides a few levels around them."""
+    build = SessionBuilder()
+    build.user("go")
+    build.assistant("look", calls=[tool_call("c", "read", {"a": "DEEP"})])
+    build.tool_result("c", "ok")
+    return build.bytes().replace(b'"DEEP"', b"[" * depth + b"]" * depth)

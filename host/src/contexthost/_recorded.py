@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from contexthost.messages import js_json
 from contexthost.session import Entry
-from contexthost.session.entries import MalformedLine, decode_json
+from contexthost.session.entries import decode_json
 
 __all__ = ["READABLE_TYPES", "UNCHANGED", "Query", "Recorded", "fold", "read_entry", "text_of_blocks"]
 
@@ -58,7 +58,9 @@ def read_entry(entry: Entry, *, content: Any = UNCHANGED, skip_tools: frozenset[
     """
     if entry.type not in READABLE_TYPES:
         return None
-    data = _decode(entry)
+    data = decode_json(entry.raw)
+    if not isinstance(data, dict):
+        return None
     if entry.type == "custom_message":
         return Recorded("custom message", text_of_blocks(data.get("content") if content is UNCHANGED else content))
     if entry.type in ("branch_summary", "compaction"):
@@ -67,14 +69,6 @@ def read_entry(entry: Entry, *, content: Any = UNCHANGED, skip_tools: frozenset[
         return Recorded(kind, summary) if isinstance(summary, str) and summary else None
     message = data.get("message")
     return _read_message(message, content, skip_tools) if isinstance(message, dict) else None
-
-
-def _decode(entry: Entry) -> dict[str, Any]:
-    try:
-        data = decode_json(entry.raw)
-    except MalformedLine:  # nested almost too deep: the entry knows how
-        data = entry.data
-    return data if isinstance(data, dict) else {}
 
 
 def _read_message(message: dict[str, Any], content: Any, skip_tools: frozenset[str]) -> Recorded | None:

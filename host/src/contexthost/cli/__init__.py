@@ -122,8 +122,9 @@ def main(arguments: list[str] | None = None) -> None:
     given = sys.argv[1:] if arguments is None else arguments
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # bars and arrows become "?" where the encoding has none
+    color = False if os.environ.get("NO_COLOR") else None  # as no-color.org has it; None: where there is a terminal
     try:
-        status: Any = _root.main(args=given, prog_name="contexthost", standalone_mode=False)
+        status: Any = _root.main(args=given, prog_name="contexthost", standalone_mode=False, color=color)
     except click.UsageError as error:
         error.show()
         sys.exit(2)

@@ -47,14 +47,24 @@ def command(session: str | None, repair: bool, yes: bool, rescue: Path | None, d
     if session is None:
         if repair or rescue is not None:
             raise click.UsageError("--repair and --rescue need a SESSION")
+        _refuse_without_mending(yes=yes, dry_run=dry_run)
         return _check_installation(as_json)
     if repair and rescue is not None:
         raise click.UsageError("--repair mends the file by appending, --rescue writes a new one: give one of them")
+    if not repair and rescue is None:
+        _refuse_without_mending(yes=yes, dry_run=dry_run)
     from contexthost.cli.doctor_session import check_session, rescue_session
 
     if rescue is not None:
         return rescue_session(session, rescue, dry_run=dry_run, as_json=as_json)
     return check_session(session, repairs=repair, agreed=yes, dry_run=dry_run, as_json=as_json)
+
+
+def _refuse_without_mending(*, yes: bool, dry_run: bool) -> None:
+    if yes:
+        raise click.UsageError("--yes answers what --repair asks: give that too")
+    if dry_run:
+        raise click.UsageError("--dry-run needs --repair or --rescue NEWFILE: without them nothing is written anyway")
 
 
 def _check_installation(as_json: bool) -> int:

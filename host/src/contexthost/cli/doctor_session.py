@@ -2,25 +2,32 @@
 
 from __future__ import annotations
 
+import os
 import sys
+from collections import Counter
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import click
 
 from contexthost.cli.output import count, echo_json
 from contexthost.config import HostSettings, load_settings
 from contexthost.diagnosis import Diagnosis, Finding, examine, plan_rescue, preview_rescue, repair, write_rescue
-from contexthost.errors import ParentCycle, SessionFormatError
+from contexthost.errors import ParentCycle, SessionFormatError, SessionWriteError
 from contexthost.projection import ProjectionAuthority
 from contexthost.session import Session
 from contexthost.session.find import find_session
-from contexthost.text import one_line
+from contexthost.text import one_line, shorten
 from contexthost.tokens import default_counter
 
 __all__ = ["check_session", "rescue_session"]
 
-_OWNER = "contexthost doctor"
+_OWNER: Final = "contexthost doctor"
+_TAKEN: Final = "exists already, and is left as it is: give another name"
+_SHOWN: Final = 10
+"""Findings of one kind that are printed; ``--json`` has all."""
+_LENGTH: Final = 500
+"""Characters of a line of a finding that are printed: some name hundreds of entries."""
 
 
 def check_session(reference: str, *, repairs: bool, agreed: bool, dry_run: bool, as_json: bool) -> int:
@@ -56,9 +63,8 @@ def check_session(reference: str, *, repairs: bool, agreed: bool, dry_run: bool,
         echo_json({**report, "repaired": repaired, "tokensBefore": before, "tokensAfter": after if repaired else before,
                    "tokensRepaired": after})  # fmt: skip
     elif repaired:
-        click.echo(
-            f"Repaired: {_entries(repaired)} appended, {count(before or 0)} tokens before, {count(after or 0)} now."
-        )
+        now = _number(after or 0, "token")
+        click.echo(f"Repaired: {_entries(repaired)} appended, {_number(before or 0, 'token')} before, {now} now.")
         _print_rest(path, diagnosis)
     elif refused:
         click.echo("Nothing was appended.")
@@ -79,6 +85,9 @@ def rescue_session(reference: str, target: Path, *, dry_run: bool, as_json: bool
         SessionWriteError: the new file exists already or cannot be written.
     """
     path = find_session(reference)
+    taken = os.path.lexists(target)
+    if taken and not dry_run:  # asked again when the file is made; this only saves the work
+        raise SessionWriteError(f"{target} {_TAKEN}")
     rescue = plan_rescue(path)
     authority, diagnosis = preview_rescue(rescue, _project) if dry_run else write_rescue(rescue, target, _project)
     shown = len(authority.snapshot().messages)
@@ -88,6 +97,7 @@ def rescue_session(reference: str, target: Path, *, dry_run: bool, as_json: bool
             {
                 "file": str(path),
                 "newFile": None if dry_run else str(target),
+                "newFileExists": taken,
                 "sessionId": rescue.header["id"],
                 "saved": rescue.saved,
                 "fromBrokenLines": rescue.from_broken_lines,
@@ -100,26 +110,26 @@ def rescue_session(reference: str, target: Path, *, dry_run: bool, as_json: bool
                 "findings": [_finding(finding) for finding in diagnosis.findings],
             }
         )
-        return 1 if diagnosis.problems else 0
-    click.echo(f"{'Would save' if dry_run else 'Saved'} {_entries(rescue.saved)} of {path}:")
+        return 1 if diagnosis.problems or taken else 0
     details = [
         (rescue.from_broken_lines, "found whole inside lines that are not JSON"),
         (rescue.renamed, "under a new id"),
         (rescue.rehung, "hung on the entry before, their parent being lost"),
         (len(authority.session.entries) - rescue.saved, "added to repair calls, results and compactions"),
     ]
-    for number, what in details:
-        if number:
-            click.echo(f"  {count(number)} {what}")
-    if rescue.lost_lines:
-        click.echo(f"  lost: what stood in {_listed(rescue.lost_lines)}")
-    click.echo(f"The model sees {count(shown)} messages of it, {count(tokens or 0)} tokens.")
+    rows = [f"  {count(number)} {what}" for number, what in details if number]
+    rows += [f"  lost: what stood in {_listed(rescue.lost_lines)}"] if rescue.lost_lines else []
+    saved = f"{'Would save' if dry_run else 'Saved'} {_entries(rescue.saved)} of {path}"
+    click.echo("\n".join([f"{saved}{':' if rows else '.'}", *rows]))
+    click.echo(f"The model sees {_number(shown, 'message')} of it, {_number(tokens or 0, 'token')}.")
     _print_findings(diagnosis)
     if dry_run:
         click.echo("Dry run: nothing was written.")
+        if taken:
+            click.echo(f"{target} {_TAKEN}.")
     else:
         click.echo(f"The old file is as it was. Go on with: pi --session {target}")
-    return 1 if diagnosis.problems else 0
+    return 1 if diagnosis.problems or taken else 0
 
 
 def _project(session: Session) -> ProjectionAuthority:
@@ -197,15 +207,24 @@ def _finding(finding: Finding) -> dict[str, Any]:
 
 
 def _print_findings(diagnosis: Diagnosis) -> None:
+    left = Counter(finding.kind for finding in diagnosis.findings)
+    printed: Counter[str] = Counter()
     for finding in diagnosis.findings:
+        kind = finding.kind
+        if printed[kind] == _SHOWN:
+            continue
+        printed[kind] += 1
+        left[kind] -= 1
         where = [f"line {finding.line}"] if finding.line else []
         where += [f"entry {finding.entry_id}"] if finding.entry_id is not None else []
         colour = "red" if finding.severity == "problem" else "yellow"
         click.echo(f"{click.style(finding.kind, fg=colour, bold=True)}  {one_line(', '.join(where))}")
-        click.echo(f"  wrong   {one_line(finding.problem)}")
-        click.echo(f"  seen    {one_line(finding.model_sees)}")
-        click.echo(f"  repair  {one_line(finding.repair)}")
+        click.echo(f"  wrong   {shorten(one_line(finding.problem), _LENGTH)}")
+        click.echo(f"  seen    {shorten(one_line(finding.model_sees), _LENGTH)}")
+        click.echo(f"  repair  {shorten(one_line(finding.repair), _LENGTH)}")
         click.echo()
+        if printed[kind] == _SHOWN and left[kind]:
+            click.echo(f"… and {count(left[kind])} more of this kind (--json lists all)\n")
 
 
 def _print_summary(path: Path, diagnosis: Diagnosis, *, repairs: bool) -> None:
@@ -216,12 +235,18 @@ def _print_summary(path: Path, diagnosis: Diagnosis, *, repairs: bool) -> None:
         click.echo(f"Healthy.{noted}")
         return
     by_appending = sum(finding.mend == "append" for finding in problems)
-    click.echo(f"{_number(len(problems), 'problem')}, {by_appending} of them mended by appending.{noted}")
+    click.echo(f"{_number(len(problems), 'problem')}{_mended(by_appending, len(problems))}.{noted}")
     if by_appending < len(problems):
         first = " Do that rather than --repair: it repairs the new file too." if by_appending else ""
         click.echo(f"contexthost doctor {path} --rescue NEWFILE saves the session in a new file.{first}")
     elif not repairs:
         click.echo(f"contexthost doctor {path} --repair mends it.")
+
+
+def _mended(by_appending: int, problems: int) -> str:
+    if by_appending == problems:
+        return ", which appending mends"
+    return f", {count(by_appending)} of which appending mends" if by_appending else ", which appending cannot mend"
 
 
 def _print_rest(path: Path, diagnosis: Diagnosis) -> None:
@@ -256,4 +281,5 @@ def _entries(number: int) -> str:
 
 def _listed(lines: tuple[int, ...], most: int = 10) -> str:
     named = ", ".join(map(str, lines[:most]))
-    return f"line{'' if len(lines) == 1 else 's'} {named}{', …' if len(lines) > most else ''}"
+    more = f" and {count(len(lines) - most)} more" if len(lines) > most else ""
+    return f"line{'' if len(lines) == 1 else 's'} {named}{more}"

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, Final
 
 import click
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from contexthost.messages import js_json
 from contexthost.text import one_line
 
 __all__ = ["bar", "console", "count", "echo_json", "print_table"]
+
+_NOT_ASCII: Final = re.compile(r"[^\x00-\x7f]+")
 
 
 def console() -> Console:
@@ -26,7 +30,11 @@ def console() -> Console:
 
 def echo_json(value: Any, *, indent: int | None = 2) -> None:
     """Prints JSON in ASCII, so that any text, lone surrogates included, comes through any pipe unchanged."""
-    click.echo(json.dumps(value, ensure_ascii=True, indent=indent, allow_nan=False))
+    try:
+        text = json.dumps(value, ensure_ascii=True, indent=indent, allow_nan=False)
+    except RecursionError:  # what a session holds may be nested more deeply than Python prints
+        text = _NOT_ASCII.sub(lambda found: json.dumps(found.group())[1:-1], js_json(value))
+    click.echo(text)
 
 
 def count(number: int) -> str:

@@ -18,10 +18,7 @@ from typing import Any, Final
 from contexthost.compaction import find_projected_cut_point
 from contexthost.diagnosis.pairs import PairReport, examine_pairs, sent_messages
 from contexthost.projection import CompactionDraft, ProjectedEntry, ProjectionAuthority, Snapshot, context_messages
-from contexthost.projection.fold import Fold
-from contexthost.projection.overlay import Overlay
 from contexthost.session import Entry
-from contexthost.tokens import default_counter
 
 __all__ = ["CompactionReport", "examine_compaction"]
 
@@ -81,26 +78,19 @@ def examine_compaction(authority: ProjectionAuthority, snapshot: Snapshot) -> Co
 
 
 def _with_draft(authority: ProjectionAuthority, report: CompactionReport, draft: CompactionDraft) -> CompactionReport:
-    after = _unchecked_preview(authority, draft)
+    # Unchecked: the authority refuses the draft as long as the edits that belong to it are missing.
+    after = authority.preview([draft], check=False)
     return replace(report, draft=draft, after=after, pairs=examine_pairs(sent_messages(after.entries)))
-
-
-def _unchecked_preview(authority: ProjectionAuthority, draft: CompactionDraft) -> Snapshot:
-    """What the draft alone would give: the authority refuses it as long as the edits that belong to it are missing."""
-    session = authority.session
-    entry_id = session.new_id()
-    payload = {"type": "compaction", "id": entry_id, "summary": draft.summary, "tokensBefore": 0}
-    payload["firstKeptEntryId"] = draft.first_kept_entry_id or entry_id
-    entry = Entry.drafted(payload, parent=session.leaf, position=len(session.entries))
-    overlay = Overlay(session)
-    overlay.add(entry)
-    return Fold(overlay, default_counter(), authority.snapshot().window).hydrate(entry)
 
 
 def _rejoined(
     authority: ProjectionAuthority, report: CompactionReport, before: Sequence[Entry], first: str | None
 ) -> CompactionReport:
-    """The report with a draft that keeps from the calls on whose results are in the context without them."""
+    """The report with a draft that keeps from the calls on whose results are in the context without them.
+
+    Two projections at most: one from the first such call in the file on shows which results that mends (a message with
+    a call may have been omitted since), and the second keeps from the first call on that is needed for those.
+    """
     compaction = report.compaction
     assert compaction is not None
     orphans = {fault.entry_id: fault.call_id for fault in report.pairs.faults if fault.kind == "orphan-result"}
@@ -109,15 +99,20 @@ def _rejoined(
     draft = report.draft or _draft(compaction, str(compaction.data.get("summary")), first)
     start = next((at for at, entry in enumerate(before) if entry.id == draft.first_kept_entry_id), len(before))
     owners = {call_id: at for at in range(start) for call_id in _call_ids(before[at])}  # the newest of each id wins
-    for place in sorted({owners[call] for call in orphans.values() if call in owners}, reverse=True):
-        # Keeping from there on must really mend something: the message with the call may have been omitted since.
+    places = {owners[call] for call in orphans.values() if call in owners}
+    if not places:
+        return report
+    tried = _with_draft(authority, report, replace(draft, first_kept_entry_id=before[min(places)].id))
+    left = {fault.entry_id for fault in tried.pairs.faults}
+    callers = tried.pairs.callers
+    mended = tuple(entry_id for entry_id in orphans if entry_id in callers and entry_id not in left)
+    if not mended:
+        return report
+    needed = {callers[entry_id] for entry_id in mended}
+    place = next((at for at, entry in enumerate(before) if entry.id in needed), min(places))
+    if place != min(places):
         tried = _with_draft(authority, report, replace(draft, first_kept_entry_id=before[place].id))
-        left = {fault.entry_id for fault in tried.pairs.faults}
-        mended = [entry_id for entry_id in orphans if entry_id not in left]
-        if mended:
-            orphans = {entry_id: call for entry_id, call in orphans.items() if entry_id in left}
-            report = replace(tried, split=(*report.split, *mended))
-    return report
+    return replace(tried, split=mended)
 
 
 def _draft(compaction: Entry, summary: str, first_kept: str | None) -> CompactionDraft:

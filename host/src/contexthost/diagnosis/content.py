@@ -7,18 +7,21 @@ from typing import Any, Final
 
 from contexthost.projection import ProjectedEntry
 
-__all__ = ["broken_edits", "clean_blocks", "content_edits"]
+__all__ = ["MAX_DEPTH", "broken_edits", "clean_blocks", "content_edits", "nested_too_deeply"]
 
 _TEXT_TOO: Final = frozenset({"user", "custom"})  # roles whose content may be text as well
 _EDITABLE: Final = _TEXT_TOO | {"assistant", "toolResult"}
+MAX_DEPTH: Final = 4_000
+"""How deep a call's arguments may be nested: Node 24 parses any depth, but prints 4,446 at most, on an empty stack."""
+
 _TEXT_PARTS: Final = {"text": "text", "thinking": "thinking"}  # type of block → the part that must be text
 
 
 def clean_blocks(role: Any, content: Any) -> list[Any] | None:
     """What can be shown of a message's content, as blocks; None when Pi can take the content as it is.
 
-    Text becomes a text block, a call without arguments gets none, one without a name is called "unknown"; whatever is
-    not a block is left out.
+    Text becomes a text block, a call without arguments, or with some that are nested too deeply for Pi, gets none, one
+    without a name is called "unknown"; whatever is not a block is left out.
     """
     if role not in _EDITABLE or (isinstance(content, str) and role in _TEXT_TOO):
         return None
@@ -39,10 +42,25 @@ def _clean(block: Any) -> dict[str, Any] | None:
         return None
     if kind == "toolCall":
         missing: dict[str, Any] = {} if isinstance(block.get("name"), str) else {"name": "unknown"}
-        if not isinstance(block.get("arguments"), dict):
+        if not isinstance(block.get("arguments"), dict) or nested_too_deeply(block["arguments"]):
             missing["arguments"] = {}
         return {**block, **missing}
     return dict(block)
+
+
+def nested_too_deeply(value: Any) -> bool:
+    """Whether a value is nested more than `MAX_DEPTH` deep."""
+    level = [value]
+    for _ in range(MAX_DEPTH + 1):
+        level = [
+            child
+            for holder in level
+            for child in (holder.values() if isinstance(holder, dict) else holder)
+            if isinstance(child, dict | list)
+        ]
+        if not level:
+            return False
+    return True
 
 
 def content_edits(entries: Iterable[ProjectedEntry]) -> dict[str, list[Any]]:

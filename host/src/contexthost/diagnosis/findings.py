@@ -6,14 +6,16 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from contexthost.bulk import many_objects
 from contexthost.diagnosis.compactions import CompactionReport, examine_compaction
-from contexthost.diagnosis.content import broken_edits, content_edits
+from contexthost.diagnosis.content import MAX_DEPTH, broken_edits, content_edits, nested_too_deeply
 from contexthost.diagnosis.finding import Finding
 from contexthost.diagnosis.lines import Survey, survey
 from contexthost.diagnosis.pairs import PairFault, Replacement
 from contexthost.diagnosis.structure import examine_structure
 from contexthost.errors import ParentCycle
 from contexthost.projection import ContextEditDraft, Draft, ProjectionAuthority
+from contexthost.session import Entry, Session
 
 __all__ = ["Diagnosis", "Finding", "diagnose", "examine"]
 
@@ -49,6 +51,7 @@ def examine(authority: ProjectionAuthority) -> Diagnosis:
         return diagnose(authority, survey(file, authority.session.entries))
 
 
+@many_objects()
 def diagnose(authority: ProjectionAuthority, lines: Survey | None = None) -> Diagnosis:
     """Looks at the lines, the tree, and the context at the session's leaf; other branches are not projected.
 
@@ -88,7 +91,8 @@ def _examine_context(
         return (), []
     drafts: list[Draft] = [] if report.draft is None else [report.draft]
     drafts += [ContextEditDraft(target_id=target, replacement=value) for target, value in edits.items()]
-    findings = [*_of_compaction(report), *_of_pairs(report, edits), *_of_content(contents, edits), *_of_edits(broken)]
+    findings = [*_of_compaction(report), *_of_pairs(report, edits), *_of_edits(broken)]
+    findings += _of_content(authority.session, contents, edits)
     shown = {entry.source.id for entry in snapshot.entries}
     placed = []
     for finding in findings:
@@ -109,10 +113,12 @@ def _of_compaction(report: CompactionReport) -> Iterator[Finding]:
     common: dict[str, Any] = {"mend": "append", "entry_id": compaction.id, "drafts": (draft,)}
     if report.unknown_kept:
         first = compaction.data.get("firstKeptEntryId")
-        named = f"entry {first}" if isinstance(first, str) else "no entry"
+        wrong = f"the compaction keeps what came from entry {first} on, but that is not on the branch before it"
+        if not isinstance(first, str):
+            wrong = "the compaction does not say from which entry on it keeps what came before it"
         yield Finding(
             kind="unknown-kept-id", **common,
-            problem=f"the compaction keeps from {named} on, which is not on the branch before it",
+            problem=wrong,
             model_sees="The summary, and nothing of the messages that were to be kept with it.",
             repair=f"Append a compaction with the same summary that {keeps}"
             + ("" if report.empty else ", where Pi's own cut of 20,000 tokens would be") + ".",
@@ -194,15 +200,28 @@ def _repair_of(fault: PairFault, edits: Mapping[str, Replacement]) -> str:
     return f"Append context edits: {'; '.join(parts)}. The file keeps all of it."
 
 
-def _of_content(contents: Iterable[str], edits: Mapping[str, Replacement]) -> Iterator[Finding]:
+def _of_content(session: Session, contents: Iterable[str], edits: Mapping[str, Replacement]) -> Iterator[Finding]:
     for entry_id in contents:
+        deep = _has_deep_call(session.get(entry_id))
         yield Finding(
             kind="bad-content", mend="append", entry_id=entry_id,
-            problem="the message's content is not what Pi expects: a list of blocks with all their parts",
+            problem=f"a call's arguments are nested more than {MAX_DEPTH:,} deep" if deep
+            else "the message's content is not what Pi expects: a list of blocks with all their parts",
             model_sees="Nothing at all: Pi fails when it builds a request or counts tokens.",
-            repair=f"Append a context edit that gives entry {entry_id} the same content as whole blocks.",
+            repair=f"Append a context edit that gives entry {entry_id} the same content as whole blocks"
+            + (", and the call no arguments." if deep else "."),
             drafts=(ContextEditDraft(target_id=entry_id, replacement=edits[entry_id]),),
         )  # fmt: skip
+
+
+def _has_deep_call(entry: Entry | None) -> bool:
+    message = entry.message if entry is not None else None
+    content = message.get("content") if message is not None else None
+    return isinstance(content, list) and any(
+        isinstance(block, dict) and block.get("type") == "toolCall" and isinstance(block.get("arguments"), dict)
+        and nested_too_deeply(block["arguments"])
+        for block in content
+    )  # fmt: skip
 
 
 def _of_edits(broken: Mapping[str, str]) -> Iterator[Finding]:

@@ -40,7 +40,8 @@ class PairFault:
         call_id: the call's id, if there is one.
         tool: the tool's name; "" when unknown.
         failed_entry: for an orphan, the failed attempt with its call; for a late result, the failed attempt in between.
-        targets: the entries whose edits in `PairReport.edits` mend it.
+        targets: the entries whose edits in `PairReport.edits` mend it; of failed attempts before several results of
+            one message, the fault of each result names the newest before the previous result, and those since.
     """
 
     kind: Literal["orphan-result", "duplicate-result", "late-result", "unanswered-call", "repeated-call"]
@@ -56,11 +57,13 @@ class PairReport:
     """The faults in the order of the messages, and the edits by target that mend all of them together.
 
     ``failed_with_calls`` are failed attempts that hold calls: never sent, and so whole, but easily mistaken.
+    ``callers`` says which entry holds the call of each result that has one, by the result's entry.
     """
 
     faults: tuple[PairFault, ...]
     edits: Mapping[str, Replacement]
     failed_with_calls: tuple[str, ...]
+    callers: Mapping[str, str]
 
 
 @dataclass(slots=True)
@@ -116,6 +119,7 @@ class _Judge:
         self.failed_entries: dict[str, None] = {}
         self.faults: list[PairFault] = []
         self.edits: dict[str, Replacement] = {}
+        self.callers: dict[str, str] = {}
 
     def take(self, sent: Sent) -> None:
         role = sent.message.get("role")
@@ -154,10 +158,12 @@ class _Judge:
             self._omit("duplicate-result", sent, call_id)
         elif batch is self.open:
             batch.answered.add(call_id)
+            self.callers[sent.entry_id] = batch.entry_id
             if batch.failed_since:
                 targets = tuple(batch.failed_since)
                 self._add("late-result", sent, call_id, targets, failed=targets[0])
                 self.edits.update(dict.fromkeys(targets, None))
+                del batch.failed_since[:-1]  # of the next result, which stands behind them as well, one says enough
         else:
             batch.late.add(call_id)
             self._omit("late-result", sent, call_id, also=batch.entry_id)
@@ -194,7 +200,7 @@ class _Judge:
                 self.edits[batch.entry_id] = without_calls(batch.content, removed)
         faults = sorted(self.faults, key=lambda fault: order[fault.entry_id])
         edits = dict(sorted(self.edits.items(), key=lambda item: order[item[0]]))
-        return PairReport(tuple(faults), edits, tuple(self.failed_entries))
+        return PairReport(tuple(faults), edits, tuple(self.failed_entries), self.callers)
 
 
 def without_calls(content: Sequence[Any], removed: set[int]) -> Replacement:

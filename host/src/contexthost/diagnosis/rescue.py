@@ -19,15 +19,15 @@ The result is then repaired as ``--repair`` would (see `contexthost.diagnosis.fi
 
 from __future__ import annotations
 
-import os
 import stat
 import uuid
-from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from contexthost.bulk import many_objects
+from contexthost.diagnosis.chain import Chain, Saved
 from contexthost.diagnosis.content import clean_blocks
 from contexthost.diagnosis.findings import Diagnosis, examine
 from contexthost.diagnosis.lines import BOM, Line, read_lines, salvage
@@ -35,6 +35,7 @@ from contexthost.errors import SessionFormatError, SessionNotFound, SessionWrite
 from contexthost.messages import js_json
 from contexthost.projection import ProjectionAuthority
 from contexthost.session import Session
+from contexthost.session.durable import write_new_file
 from contexthost.session.entries import decode_json
 from contexthost.session.load import EntryReader
 from contexthost.session.session import now_iso
@@ -70,19 +71,7 @@ class Rescue:
         return len(self.entries)
 
 
-@dataclass(slots=True)
-class _Saved:
-    """An object of the old file: ``left_out`` ones only say what references to them mean."""
-
-    data: dict[str, Any]
-    old_id: str | None
-    left_out: bool
-    place: int
-    new_id: str = ""
-    parent: _Saved | None = None
-    renamed: bool = False
-
-
+@many_objects()
 def plan_rescue(path: Path) -> Rescue:
     """Reads a session file that may be broken in any way, and plans the new one; writes nothing.
 
@@ -95,18 +84,20 @@ def plan_rescue(path: Path) -> Rescue:
             raise SessionNotFound(f"{path} is a device or a pipe, not a session file")  # it may never end
         with path.open("rb") as file:
             lines = list(read_lines(file))
+            empty = file.tell() == 0
     except FileNotFoundError:
         raise SessionNotFound(f"{path}: no such file") from None
     except OSError as error:
         raise SessionFormatError(f"{path} cannot be read: {error.strerror or error}") from None
+    if empty:
+        raise SessionFormatError(f"{path}: not a Pi session: the file is empty; it was left untouched")
     header, found, from_broken, lost = _collect(lines)
     version = _version(header)
     kept = [one for one in found if not one.left_out]
     if not any(one.data.get("type") == "message" for one in kept):
         raise SessionFormatError(f"{path}: no message could be found in it, so there is nothing to save")
     _name(kept, keep_ids=version >= 2)
-    chain = _Chain(found, linear=version < 2)
-    chain.settle()
+    chain = Chain(found, linear=version < 2)
     # As JavaScript prints it and so as Pi would have written it: every value that a line can hold can be written again.
     entries = [decode_json(js_json(_entry(one, chain, version)).encode()) for one in kept]
     cwd = header.get("cwd")
@@ -127,10 +118,10 @@ def plan_rescue(path: Path) -> Rescue:
     )
 
 
-def _collect(lines: Sequence[Line]) -> tuple[dict[str, Any], list[_Saved], int, list[int]]:
+def _collect(lines: Sequence[Line]) -> tuple[dict[str, Any], list[Saved], int, list[int]]:
     """The first header, the entries in order, how many of them come from broken lines, and the lines that gave none."""
     header: dict[str, Any] | None = None
-    found: list[_Saved] = []
+    found: list[Saved] = []
     lost: list[int] = []
     from_broken = 0
     for line in lines:
@@ -146,7 +137,7 @@ def _collect(lines: Sequence[Line]) -> tuple[dict[str, Any], list[_Saved], int, 
                 continue
             left_out = data.get("type") == "message" and not isinstance(data.get("message"), dict)
             old = data.get("id")
-            found.append(_Saved(data, old if isinstance(old, str) and old else None, left_out, len(found)))
+            found.append(Saved(data, old if isinstance(old, str) and old else None, left_out, len(found)))
             from_broken += line.malformed and not left_out
             if left_out:
                 lost.append(line.number)
@@ -168,7 +159,7 @@ def _version(header: Mapping[str, Any]) -> int:
     return reader.header.version
 
 
-def _name(kept: Sequence[_Saved], *, keep_ids: bool) -> None:
+def _name(kept: Sequence[Saved], *, keep_ids: bool) -> None:
     taken = {one.old_id for one in kept if one.old_id is not None}
     used: set[str] = set()
     for one in kept:
@@ -182,76 +173,8 @@ def _name(kept: Sequence[_Saved], *, keep_ids: bool) -> None:
         used.add(one.new_id)
 
 
-@dataclass(slots=True)
-class _Chain:
-    """Finds parents and what references mean, entry by entry."""
-
-    found: list[_Saved]
-    linear: bool
-    rehung: int = 0
-    places: dict[str, list[int]] = field(default_factory=dict)
-
-    def settle(self) -> None:
-        """Gives every entry its parent."""
-        for at, one in enumerate(self.found):
-            if one.old_id is not None:
-                self.places.setdefault(one.old_id, []).append(at)
-        later: list[tuple[int, _Saved, _Saved]] = []
-        for at, one in enumerate(self.found):
-            before = self.saved_before(at)
-            if self.linear:
-                one.parent = before
-                continue
-            named = one.data.get("parentId")
-            if named == "" or (named is None and "parentId" in one.data):
-                continue
-            place = self.meant(named, at)
-            if place is not None and place > at:
-                later.append((at, one, self.found[place]))  # a child before its parent: settled below
-            elif place is not None:
-                one.parent = self.found[place]
-            else:
-                one.parent = before
-                self.rehung += not one.left_out and before is not None
-        for at, one, parent in later:
-            if not self._leads_to(parent, one):
-                one.parent = parent
-                continue
-            earlier = (self.found[place] for place in range(at - 1, -1, -1) if not self.found[place].left_out)
-            one.parent = next((other for other in earlier if not self._leads_to(other, one)), None)
-            self.rehung += not one.left_out
-
-    def meant(self, reference: Any, at: int) -> int | None:
-        """The place of what an entry at ``at`` means by an id: the nearest before it, else the first after it."""
-        places = self.places.get(reference, []) if isinstance(reference, str) else []
-        here = bisect_left(places, at)
-        if here > 0:
-            return places[here - 1]
-        return next((place for place in places[here : here + 2] if place > at), None)
-
-    def saved_before(self, at: int) -> _Saved | None:
-        while at > 0:
-            at -= 1
-            if not self.found[at].left_out:
-                return self.found[at]
-        return None
-
-    def saved_from(self, at: int) -> _Saved | None:
-        return next((one for one in self.found[at:] if not one.left_out), None)
-
-    def _leads_to(self, start: _Saved, goal: _Saved) -> bool:
-        at: _Saved | None = start
-        while at is not None:
-            if at is goal:
-                return True
-            at = at.parent
-        return False
-
-
-def _entry(one: _Saved, chain: _Chain, version: int) -> dict[str, Any]:
-    parent = one.parent
-    while parent is not None and parent.left_out:
-        parent = parent.parent
+def _entry(one: Saved, chain: Chain, version: int) -> dict[str, Any]:
+    parent = chain.saved_parent(one)
     data = {key: value for key, value in one.data.items() if key not in ("type", "id", "parentId", "timestamp")}
     stamp = one.data.get("timestamp")
     made: dict[str, Any] = {
@@ -284,7 +207,7 @@ def _whole_message(message: dict[str, Any], version: int) -> dict[str, Any]:
     return message if blocks is None else {**message, "content": blocks}
 
 
-def _migrate_index(data: dict[str, Any], chain: _Chain) -> None:
+def _migrate_index(data: dict[str, Any], chain: Chain) -> None:
     """Version 1 counts the header as 0 and the entries from 1."""
     index = data.pop("firstKeptEntryIndex", None)
     if isinstance(index, (int, float)) and not isinstance(index, bool) and 1 <= index <= len(chain.found):
@@ -297,42 +220,34 @@ def preview_rescue(
     rescue: Rescue, project: Callable[[Session], ProjectionAuthority] = ProjectionAuthority
 ) -> tuple[ProjectionAuthority, Diagnosis]:
     """As `write_rescue`, in memory only."""
+    authority = _repaired(rescue, project)
+    return authority, examine(authority)
+
+
+def _repaired(rescue: Rescue, project: Callable[[Session], ProjectionAuthority]) -> ProjectionAuthority:
     authority = project(Session.in_memory(header=rescue.header, entries=rescue.entries))
-    diagnosis = examine(authority)
-    if diagnosis.drafts:
-        authority.commit(diagnosis.drafts)
-        diagnosis = examine(authority)
-    return authority, diagnosis
+    authority.commit(examine(authority).drafts)
+    return authority
 
 
 def write_rescue(
     rescue: Rescue, target: Path, project: Callable[[Session], ProjectionAuthority] = ProjectionAuthority
 ) -> tuple[ProjectionAuthority, Diagnosis]:
-    """Writes the new file, mode 0600, and repairs it; its projection, and what is still wrong with it.
+    """Writes the new file, repaired and with mode 0600; its projection, and what is still wrong with it.
+
+    The file is there whole or not at all, whatever interrupts this.
 
     Raises:
         SessionWriteError: there is something at ``target`` already, or it cannot be written; nothing is left behind.
-        SessionLocked: somebody took the new file before it could be repaired.
     """
-    data = b"".join(js_json(line).encode() + b"\n" for line in (rescue.header, *rescue.entries))
+    repairs = _repaired(rescue, project).session.entries[rescue.saved :]
+    lines = [js_json(line).encode() for line in (rescue.header, *rescue.entries)] + [entry.raw for entry in repairs]
     try:
-        descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        write_new_file(target, b"".join(line + b"\n" for line in lines))
     except FileExistsError:
         raise SessionWriteError(f"{target} exists already, and is left as it is: give another name") from None
     except OSError as error:
-        raise SessionWriteError(f"{target} cannot be written: {error.strerror or error}") from None
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-    except OSError as error:
-        target.unlink(missing_ok=True)
         why = error.strerror or error
         raise SessionWriteError(f"{target} cannot be written: {why}; nothing is left of it") from None
     authority = project(Session.open(target, owner="contexthost doctor"))
-    diagnosis = examine(authority)
-    if diagnosis.drafts:
-        authority.commit(diagnosis.drafts)
-        diagnosis = examine(authority)
-    return authority, diagnosis
+    return authority, examine(authority)

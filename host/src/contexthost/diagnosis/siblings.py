@@ -13,6 +13,7 @@ One process can leave the same trace, by going to the sibling and coming back, s
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import accumulate
 
 from contexthost.diagnosis.finding import Finding
 from contexthost.session import Entry, Session
@@ -22,11 +23,12 @@ __all__ = ["dead_siblings"]
 
 def dead_siblings(session: Session, branch: Sequence[Entry], line_of: Mapping[int, int]) -> Iterator[Finding]:
     """A notice for each dead sibling of the branch in use, naming the sibling's last entry."""
+    last = list(accumulate((entry.position for entry in reversed(branch)), max))[::-1]  # from each entry on
     for at, parent in enumerate(branch[:-1]):
         children = session.children(parent.id)
         if len(children) < 2:
             continue
-        own = range(branch[at + 1].position, max(entry.position for entry in branch[at + 1 :]) + 1)
+        own = range(branch[at + 1].position, last[at + 1] + 1)
         for child in children:
             if child is branch[at + 1]:
                 continue
@@ -42,7 +44,8 @@ def dead_siblings(session: Session, branch: Sequence[Entry], line_of: Mapping[in
             yield Finding(
                 kind="dead-sibling", severity="notice", mend="none", entry_id=tip.id,
                 line=line_of.get(tip.position, 0),
-                problem=f"{len(chain)} entries from {child.id} on were written beside the branch in use, turn by turn: "
+                problem=f"{len(chain)} {'entry' if len(chain) == 1 else 'entries'} from {child.id} on "
+                f"{'was' if len(chain) == 1 else 'were'} written beside the branch in use, turn by turn: "
                 "probably by a second process on the same session",
                 model_sees="Nothing of them.",
                 repair=f"Nothing by itself. In Pi, /tree leads to entry {tip.id}; work on one session in one process.",

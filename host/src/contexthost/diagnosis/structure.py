@@ -76,7 +76,7 @@ def _lines(session: Session, lines: Survey) -> Iterator[Finding]:
 def _skipped(kind: str, line: Line, what: str) -> Finding:
     return Finding(
         kind=kind, severity="notice", mend="none", entry_id=None, line=line.number,
-        problem=f"{what} ({len(line.raw)} bytes)",
+        problem=f"{what} ({len(line.raw):,} byte{'' if len(line.raw) == 1 else 's'})",
         model_sees="Nothing of it: every reader skips the line. What it held is lost, unless it can be read by eye.",
         repair="Nothing: the line stays, and what is appended begins on a new one. --rescue NEWFILE looks in it for "
         "whole entries.",
@@ -199,7 +199,7 @@ def _cycles(session: Session, on_branch: bool, line_of: Mapping[int, int]) -> It
         while at is not None and at.id not in path and at.id not in done:
             path[at.id] = at
             at = session.parent(at)
-        done |= path.keys()
+        done.update(path)  # in place, unlike `|=` with keys
         if at is None or at.id not in path:
             continue
         ids = list(path)

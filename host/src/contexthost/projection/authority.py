@@ -123,13 +123,16 @@ class ProjectionAuthority:
             snapshot = self._fold.push(snapshot, entry)
         return snapshot
 
-    def preview(self, drafts: Sequence[Draft]) -> Snapshot:
+    def preview(self, drafts: Sequence[Draft], *, check: bool = True) -> Snapshot:
         """The snapshot that appending the drafts would give; writes nothing.
+
+        Args:
+            check: False shows also what would be refused: a draft without the others that make it whole.
 
         Raises:
             InvalidDraft: they must not be appended.
         """
-        return self._plan(drafts)[0]
+        return self._plan(drafts, check=check)[0]
 
     def validate(self, drafts: Sequence[Draft]) -> None:
         """Checks drafts as a whole.
@@ -151,7 +154,7 @@ class ProjectionAuthority:
                 self.session.append(self._plan(drafts)[1])
         return self.snapshot()
 
-    def _plan(self, drafts: Sequence[Draft]) -> tuple[Snapshot, list[dict[str, Any]]]:
+    def _plan(self, drafts: Sequence[Draft], *, check: bool = True) -> tuple[Snapshot, list[dict[str, Any]]]:
         before = self.snapshot()
         if not drafts:
             return before, []
@@ -159,17 +162,19 @@ class ProjectionAuthority:
         fold = Fold(overlay, self._counter, self._window)
         snapshot = replace(before, revision=before.revision + 1, _session=overlay)
         payloads: list[dict[str, Any]] = []
-        made: list[str] = []
+        made: set[str] = set()
         for draft in drafts:
-            check_draft(draft, snapshot, overlay)
+            if check:
+                check_draft(draft, snapshot, overlay)
             payload = self._payload(draft, snapshot, self.session.new_id(made))
-            made.append(payload["id"])
+            made.add(payload["id"])
             entry = Entry.drafted(payload, parent=snapshot._leaf, position=len(self.session.entries) + len(payloads))
             payloads.append(payload)
             overlay.add(entry)
             snapshot = fold.push(snapshot, entry)
         self._fold.visits += fold.visits
-        check_pairs(before, snapshot, drafts)
+        if check:
+            check_pairs(before, snapshot, drafts)
         return snapshot, payloads
 
     def _payload(self, draft: Draft, snapshot: Snapshot, entry_id: str) -> dict[str, Any]:

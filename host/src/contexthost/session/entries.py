@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator
 from typing import Any, Final, NoReturn
 
 import msgspec
 
 from contexthost.errors import SessionFormatError
 from contexthost.messages import js_json
+from contexthost.session.deep import loads_deep
 
 __all__ = ["Entry", "MalformedLine", "decode_json", "encode_json"]
 
@@ -65,10 +66,10 @@ def _parse_int(digits: str) -> int | float:
 def decode_json(raw: bytes) -> Any:
     """The value of one line, read as JavaScript reads it.
 
-    Invalid UTF-8 becomes U+FFFD, lone surrogate escapes survive, NaN and Infinity are refused.
+    Invalid UTF-8 becomes U+FFFD, lone surrogate escapes survive, NaN and Infinity are refused. Any depth will do.
 
     Raises:
-        MalformedLine: not JSON, or nested deeper than can be decoded.
+        MalformedLine: not JSON.
     """
     try:
         return _decode_any(raw)
@@ -78,29 +79,52 @@ def decode_json(raw: bytes) -> Any:
 
 
 def _decode_slowly(raw: bytes) -> Any:
+    text = raw.decode("utf-8", "replace")
     try:
-        text = raw.decode("utf-8", "replace")
         return json.loads(text, parse_constant=_refuse_constant, parse_int=_parse_int)
-    except (ValueError, RecursionError) as error:
+    except RecursionError:
+        pass  # nested too deeply for Python, but not for Node
+    except ValueError as error:
+        raise MalformedLine(str(error)) from None
+    try:
+        return loads_deep(text, _parse_int)
+    except ValueError as error:
         raise MalformedLine(str(error)) from None
 
 
 def encode_json(value: Any) -> bytes:
     """``value`` as one line of JSON without spaces, as JavaScript writes it: lone surrogates are escaped, so that they
-    can be written at all, and infinities, which 1e999 in a file is read as, become null.
+    can be written at all, and infinities, which 1e999 in a file is read as, become null. Any depth will do.
 
     Raises:
         SessionFormatError: the value is not JSON (an object of some class, a key that is not text, …).
     """
     try:
         return _encode(value)
-    except UnicodeEncodeError:
+    except (UnicodeEncodeError, RecursionError):
         try:
+            _refuse_circles(value)
             return js_json(value).encode()
         except (TypeError, ValueError) as error:
             raise SessionFormatError(f"this value cannot be written as JSON: {error}") from None
-    except (TypeError, ValueError, RecursionError, OverflowError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         raise SessionFormatError(f"this value cannot be written as JSON: {error}") from None
+
+
+def _refuse_circles(value: Any) -> None:
+    """Raises ValueError for a value that holds itself, which would be printed for ever."""
+    path: list[tuple[int, Iterator[Any]]] = [(0, iter([value]))]
+    open_ids: set[int] = set()
+    while path:
+        for child in path[-1][1]:
+            if isinstance(child, dict | list | tuple):
+                if id(child) in open_ids:
+                    raise ValueError("it holds itself")
+                open_ids.add(id(child))
+                path.append((id(child), iter(child.values() if isinstance(child, dict) else child)))
+                break
+        else:
+            open_ids.discard(path.pop()[0])
 
 
 def decode_envelope(raw: bytes) -> Envelope | None:
@@ -181,7 +205,7 @@ class Entry:
     def data(self) -> dict[str, Any]:
         """The whole entry in the shape of version 3, decoded once; to be read, not written."""
         if self._data is None:
-            data: dict[str, Any] = self._decode()
+            data: dict[str, Any] = decode_json(self.raw)
             if self._patch is not None:
                 data.update(self._patch)
                 for key, value in self._patch.items():
@@ -194,21 +218,12 @@ class Entry:
             self._data = data
         return self._data
 
-    def _decode(self) -> Any:
-        try:
-            return decode_json(self.raw)
-        except MalformedLine:
-            # Reading the file went well, so the value is nested almost too deep and the stack was deeper now than then;
-            # a thread begins with an empty stack.
-            with ThreadPoolExecutor(1) as thread:
-                return thread.submit(decode_json, self.raw).result()
-
     def migrated_line(self) -> bytes:
         """The line as version 3 has it: byte for byte the same where the version makes no difference."""
         if self._patch is None:
             return self.raw
         if not self._patch:
-            message = self._decode().get("message") if self.type == "message" else None
+            message = decode_json(self.raw).get("message") if self.type == "message" else None
             if not isinstance(message, dict) or message.get("role") != "hookMessage":
                 return self.raw
         return encode_json(self.data)

@@ -13,6 +13,7 @@ from typing import Final, Self
 
 from contexthost.bulk import many_objects
 from contexthost.errors import SessionChanged, SessionFormatError, SessionNotFound, SessionWriteError
+from contexthost.session.durable import sync_directory
 from contexthost.session.entries import CURRENT_VERSION, Entry, encode_json
 from contexthost.session.load import EntryReader
 
@@ -69,7 +70,7 @@ class SessionFile:
                 out.write(b"".join(line + b"\n" for line in lines))
                 out.flush()
                 os.fsync(out.fileno())
-            _sync_directory(path)
+            sync_directory(path)
         except OSError as error:
             path.unlink(missing_ok=True)
             raise SessionWriteError(f"{path} cannot be written: {error.strerror or error}; it was removed") from None
@@ -260,7 +261,7 @@ class SessionFile:
             SessionWriteError: the disk did not confirm it.
         """
         try:
-            _sync_directory(self.path)
+            sync_directory(self.path)
         except OSError as error:
             raise SessionWriteError(
                 f"{self.path}: brought to version 3, but the disk did not confirm it ({error.strerror or error}); "
@@ -348,15 +349,3 @@ def _take_over_owner_and_mode(descriptor: int, status: os.stat_result) -> None:
     with contextlib.suppress(OSError):  # only the superuser may give files away
         os.fchown(descriptor, status.st_uid, status.st_gid)
     os.fchmod(descriptor, status.st_mode & 0o7777)
-
-
-def _sync_directory(path: Path) -> None:
-    """Makes the name of a new or replaced file last, where the file system can say so."""
-    descriptor = os.open(Path(os.path.realpath(path)).parent, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    except OSError as error:
-        if error.errno not in (errno.EINVAL, errno.ENOTSUP):
-            raise
-    finally:
-        os.close(descriptor)
