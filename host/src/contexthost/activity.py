@@ -10,7 +10,7 @@ from typing import Final
 
 from contexthost.compaction import CompactionSettings, Preparation
 from contexthost.context import AbortSignal
-from contexthost.errors import CompactionCancelled, CompactionFailed, SessionBusy, Unsupported
+from contexthost.errors import NOBODY_COMPACTS, CompactionCancelled, CompactionFailed, SessionBusy, Unsupported
 from contexthost.events import AgentSettledEvent, CompactionReason, CompactionResult
 from contexthost.inbox import Inbox, Input
 from contexthost.lifecycle import Lifecycle
@@ -301,7 +301,7 @@ class Activity:
     ) -> CompactionResult:
         model = self._surroundings.chosen
         if model is None:
-            raise CompactionFailed("no plugin made a compaction and no model is configured for a summary")
+            raise CompactionFailed(NOBODY_COMPACTS)
         level = self._surroundings.thinking_level
         return await summarize(preparation, model, signal, custom_instructions=instructions, thinking_level=level)
 

@@ -18,6 +18,7 @@ from contexthost.compaction import (
 )
 from contexthost.context import AbortSignal
 from contexthost.errors import (
+    NOBODY_COMPACTS,
     CompactionCancelled,
     CompactionFailed,
     ContexthostError,
@@ -181,7 +182,7 @@ class Lifecycle:
             reasons = "; ".join(failure.problem for failure in failures) or "it gave no compaction"
             raise CompactionFailed(f"the compaction was for {to} alone, and {reasons}; nothing was changed")
         if self.summarize is None:
-            raise CompactionFailed("no plugin made a compaction and no model is configured for a summary")
+            raise CompactionFailed(NOBODY_COMPACTS)
         result = await until_abort(self.summarize(event.preparation, signal, event.custom_instructions), signal)
         if signal.aborted or result is None:
             raise CompactionCancelled("Compaction cancelled")

@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from contexthost.cli.arguments import SESSION
 from contexthost.cli.output import bar, console, count, echo_json, print_table
 from contexthost.commands import usage_line
 from contexthost.config import HostSettings, load_settings
@@ -36,7 +37,7 @@ def open_authority(reference: str, context_window: int | None, *, owner: str = "
 
 
 @click.command("context")
-@click.argument("session")
+@click.argument("session", type=SESSION)
 @window_option
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(session: str, context_window: int | None, as_json: bool) -> None:

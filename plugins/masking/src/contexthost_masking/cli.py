@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from contexthost.cli.arguments import SESSION
+
 if TYPE_CHECKING:
     from contexthost.config import SettingsWarning
     from contexthost.projection import ProjectionAuthority, Snapshot
@@ -20,7 +22,7 @@ __all__ = ["mask"]
 
 
 @click.command()
-@click.argument("session")
+@click.argument("session", type=SESSION)
 @click.option("--dry-run", is_flag=True, help="Show what would be masked and write nothing.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @click.option(
