@@ -1,8 +1,7 @@
-"""Settings, locks and keys of these tests are their own; no proxy of the machine comes between them and their servers."""
+"""Settings, locks and keys of these tests are their own; no proxy of the machine comes between them and a server."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,7 +10,7 @@ import contexthost_codex_native
 
 
 @pytest.fixture(autouse=True)
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     directory = tmp_path / "home"
     monkeypatch.setenv("CONTEXTHOST_HOME", str(directory))
     for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"):
@@ -21,4 +20,4 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(contexthost_codex_native, "_settings", None)
     monkeypatch.setattr(contexthost_codex_native, "_memories", {})
-    yield directory
+    return directory

@@ -25,9 +25,7 @@ def ask(
     server: ModelServer, waits: Waits | None = None, *, timeout: float = 20.0, signal: AbortSignal | None = None
 ) -> Compacted:
     target = resolve(sub_api(server.base_url), KEY, "s1")
-    return asyncio.run(
-        request_compaction(target, BODY, signal=signal, timeout_seconds=timeout, sleep=waits or Waits())
-    )
+    return asyncio.run(request_compaction(target, BODY, signal=signal, timeout_seconds=timeout, sleep=waits or Waits()))
 
 
 def events(*parts: Any, **more: Any) -> Answer:
@@ -194,7 +192,7 @@ def test_a_gateway_that_cannot_compact_is_named_as_such(kind: str) -> None:
 def test_the_deadline_ends_an_answer_that_hangs() -> None:
     with ModelServer([events(sealed(), end(), hold_after=1)]) as server:
         started = time.monotonic()
-        with pytest.raises(NativeFailure, match="gave no compaction within 0.3 s"):
+        with pytest.raises(NativeFailure, match=r"gave no compaction within 0\.3 s"):
             ask(server, timeout=0.3)
         assert time.monotonic() - started < 5
 

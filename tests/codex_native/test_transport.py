@@ -112,7 +112,9 @@ AUTHENTICATION: dict[str, tuple[dict[str, Any], Any, str | None]] = {
     "so is JSON's": ({"Authorization": "null"}, KEY, f"Bearer {KEY}"),
     "a header without a value is missing": ({"Authorization": None}, KEY, f"Bearer {KEY}"),
     "of two spellings the one that says something": (
-        {"Authorization": "Bearer own", "authorization": " "}, KEY, "Bearer own",
+        {"Authorization": "Bearer own", "authorization": " "},
+        KEY,
+        "Bearer own",
     ),
     "no header: the key as Bearer": ({}, KEY, f"Bearer {KEY}"),
     "the key goes before the proxy's header": ({"cf-aig-authorization": "Bearer cf"}, KEY, f"Bearer {KEY}"),

@@ -1,4 +1,4 @@
-"""Native compaction in tests: models of the two eligible kinds, answers with a compaction item, sessions that compact."""
+"""Native compaction in tests: models of the two eligible kinds, and answers with a compaction item."""
 
 from __future__ import annotations
 
@@ -31,7 +31,11 @@ def sub_api(base_url: str | None, *, headers: Mapping[str, str] | None = None, *
 
 def codex(base_url: str | None = None, *, headers: Mapping[str, str] | None = None) -> ModelInfo:
     return ModelInfo(
-        provider="openai-codex", api="openai-codex-responses", id="gpt-5-codex", base_url=base_url, headers=headers or {}
+        provider="openai-codex",
+        api="openai-codex-responses",
+        id="gpt-5-codex",
+        base_url=base_url,
+        headers=headers or {},
     )
 
 
