@@ -15,7 +15,7 @@ from support.codex import sub_api
 from support.provider_rules import request_problems
 
 MODEL = sub_api("https://gateway.example/v1")
-OWN = {"provider": "sub-api", "api": "openai-responses", "model": "gpt-5"}
+OWN: dict[str, Any] = {"provider": "sub-api", "api": "openai-responses", "model": "gpt-5"}
 OPAQUE = {"type": "compaction", "id": "cmp_1", "encrypted_content": "sealed"}
 
 
