@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import shutil
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -24,7 +23,7 @@ from contexthost.watch import Notified
 from support.codex import KEY, by_kind, compacted, is_compaction, sub_api
 from support.model_server import Answer, ModelServer, call, refuse, say
 
-PLUGIN = "contexthost_codex_native"
+PLUGIN = "codex_native"
 TRIGGER = {"type": "compaction_trigger"}
 SEALED = {"type": "compaction", "id": "cmp_1", "encrypted_content": "sealed-1"}
 PROMPT = {"role": "system", "content": "Be brief."}
@@ -301,9 +300,9 @@ def test_a_gateway_without_support_is_told_once_and_not_asked_again(tmp_path: Pa
     script = by_kind(
         compactions=[say("I cannot do that.")],
         answers=[
-            say("A." * 40, usage=LOW), say("## Goal\nfirst"), say("B." * 40, usage=LOW), say("## Goal\nsecond"),
+            say("A." * 40, usage=LOW), say("B." * 40, usage=LOW),
             call("look", {}, "call_1", usage=FULL), say("D.", usage=LOW),
-            say("E." * 40, usage=LOW), say("## Goal\nthird"),
+            say("E." * 40, usage=LOW),
         ],
     )  # fmt: skip
 
@@ -347,7 +346,7 @@ def test_a_failure_leaves_the_session_alone_and_the_next_compactor_takes_over(tm
     answer, says = FAULTS[fault]
     script = by_kind(
         compactions=[answer, answer],
-        answers=[say("A." * 40, usage=LOW), say("## Goal\nfirst"), say("B." * 40, usage=LOW)],
+        answers=[say("A." * 40, usage=LOW), say("B." * 40, usage=LOW)],
     )
 
     async def work() -> None:
@@ -359,7 +358,7 @@ def test_a_failure_leaves_the_session_alone_and_the_next_compactor_takes_over(tm
             assert path.read_bytes() == before
             it.notes.clear()
             entry = await it.host.compact()
-            assert entry.data["summary"].startswith("## Goal")
+            assert "## Goal" in entry.data["summary"]
             assert path.read_bytes().startswith(before)
         [told] = it.warnings
         assert told.startswith("native compaction with sub-api/gpt-5 failed: 127.0.0.1 ")
@@ -386,7 +385,12 @@ def test_a_failure_within_a_run_is_not_repeated_after_every_turn() -> None:
 
 def test_a_missing_credential_is_refused_before_anything_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SUB_API_API_KEY", "   ")
-    script = by_kind(compactions=[], answers=[say("A." * 40, usage=LOW), say("## Goal\nfirst")])
+    script = by_kind(
+        compactions=[],
+        answers=[
+            say("A." * 40, usage=LOW),
+        ],
+    )
 
     async def work() -> None:
         async with live(server) as it:
@@ -456,15 +460,14 @@ def test_the_whole_way_native_masked_relayed_forked_resumed(tmp_path: Path) -> N
             edits = [ContextEditDraft(target_id=one.id, replacement={"content": mask}) for one in results]
             it.host.runtime.authority.commit(edits)  # masked: one before the checkpoint, one after it
             await it.ask("three")
-        forked_at = sum(1 for _ in path.open())
+        forked_at = path.read_text().count("\n")
         async with live(server, path, id="gpt-6") as it:  # relayed, with another model
             leaf = it.host.session.leaf_id
             it.host.runtime.authority.commit([CompactionDraft(summary="THE NOTE", first_kept_entry_id=leaf)])
             await it.ask("four")
         async with live(server, path) as it:  # the first model again: its checkpoint lies behind the note
             await it.ask("five")
-        shutil.copy(path, fork)
-        fork.write_text("".join(fork.open().readlines()[:forked_at]))
+        fork.write_text("".join(path.read_text().splitlines(keepends=True)[:forked_at]))
         async with live(server, fork) as it:  # forked before the note: the checkpoint counts again
             await it.ask("six")
             await it.host.compact()

@@ -73,9 +73,12 @@ def is_compaction(request: Received) -> bool:
 
 
 def by_kind(*, compactions: list[Answer], answers: list[Answer]) -> Callable[[Received], Answer]:
-    """A script for `ModelServer`: compaction requests and ordinary ones are answered from a list each."""
+    """A script for `ModelServer`: compaction requests and ordinary ones are answered from a list each; requests for
+    the built-in summary, which no plugin touches, always with the same one."""
 
     def answer(request: Received) -> Answer:
+        if "x-codex-beta-features" not in request.headers:
+            return Answer(text="## Goal\nbuilt in")
         return (compactions if is_compaction(request) else answers).pop(0)
 
     return answer
