@@ -56,6 +56,13 @@ class Plugin(Package):
 
 HOST = Package("contexthost", "host", data=frozenset({"data/demo.jsonl"}))
 PLUGINS = (
+    Plugin(
+        "contexthost-codex-native",
+        "plugins/codex_native",
+        name="codex_native",
+        command=("codex", "status"),
+        prints="cannot compact natively",
+    ),
     Plugin("contexthost-masking", "plugins/masking", name="masking", command=("mask", "--dry-run"), prints="reclaimed"),
 )
 PACKAGES = (HOST, *PLUGINS)
