@@ -6,13 +6,17 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from contexthost.projection import ProjectionAuthority, Snapshot
+import pytest
+
+from contexthost.projection import CompactionDraft, ProjectionAuthority, Snapshot
 from contexthost.session import Session
 from contexthost_codex_native.body import compaction_body, shape_of
+from contexthost_codex_native.checkpoint import Checkpoint, replacement_history
 from contexthost_codex_native.items import checkpoint_for, input_items, user_items_newest_first
 from support.builder import SessionBuilder, image_block, text_block, tool_call
 from support.codex import sub_api
 from support.provider_rules import request_problems
+from support.talk import healthy_session
 
 MODEL = sub_api("https://gateway.example/v1")
 OWN: dict[str, Any] = {"provider": "sub-api", "api": "openai-responses", "model": "gpt-5"}
@@ -216,6 +220,31 @@ def test_the_users_words_are_what_the_user_wrote_newest_first() -> None:
     shown = snapshot(build)
     found = list(user_items_newest_first(shown, MODEL, checkpoint_for(shown, MODEL)))
     assert found == [said("third"), said("second"), said("first")]
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_a_session_of_any_course_gives_a_valid_request_before_and_after_a_checkpoint(seed: int) -> None:
+    lines = [json.loads(line) for line in healthy_session(seed).splitlines()]
+    session = Session.in_memory(entries=lines[1:], header=lines[0])
+    authority = ProjectionAuthority(session)
+
+    def problems() -> list[str]:
+        shown = authority.snapshot()
+        items = input_items(shown, MODEL, checkpoint_for(shown, MODEL))
+        made = compaction_body(MODEL, items, system=shown.system_message, session_id="s")
+        return request_problems(made, "openai-responses")
+
+    assert problems() == []
+    before = authority.snapshot()
+    history = replacement_history(user_items_newest_first(before, MODEL, None), OPAQUE)
+    details = Checkpoint("sub-api:openai-responses:gpt-5", history).details()
+    authority.commit([CompactionDraft(summary="portable", first_kept_entry_id=None, details=details)])
+    messages = [{"role": "user", "content": "more", "timestamp": 1}]
+    messages += [entry.message for entry in before.branch if entry.message and entry.role != "system"][:6]
+    session.append([{"type": "message", "message": message} for message in messages])
+    found = authority.snapshot()
+    assert checkpoint_for(found, MODEL) is not None
+    assert problems() == []
 
 
 def test_the_order_of_ids_and_texts_is_the_same_every_time() -> None:

@@ -14,7 +14,7 @@ import pytest
 
 import contexthost_codex_native
 from contexthost.context import Context, Tool, ToolResult
-from contexthost.errors import CompactionFailed
+from contexthost.errors import CompactionCancelled, CompactionFailed
 from contexthost.host import Host
 from contexthost.models import ResponsesModel, Transport
 from contexthost.projection import CompactionDraft, ContextEditDraft
@@ -363,6 +363,26 @@ def test_a_failure_leaves_the_session_alone_and_the_next_compactor_takes_over(tm
         [told] = it.warnings
         assert told.startswith("native compaction with sub-api/gpt-5 failed: 127.0.0.1 ")
         assert says in told
+
+    with ModelServer(script) as server:
+        run(work)
+
+
+def test_an_abort_ends_the_compaction_at_once_and_leaves_the_session_alone(tmp_path: Path) -> None:
+    path = tmp_path / "s.jsonl"
+    script = by_kind(compactions=[compacted(hold_after=1)], answers=[say("A." * 40, usage=LOW)])
+
+    async def work() -> None:
+        async with live(server, path) as it:
+            await it.ask(long("one"))
+            before = path.read_bytes()
+            compaction = asyncio.ensure_future(it.host.compact())
+            await asyncio.to_thread(server.reached.wait, 10)
+            it.host.abort()
+            with pytest.raises(CompactionCancelled):
+                await asyncio.wait_for(compaction, 5)
+            assert path.read_bytes() == before
+        assert it.warnings == []
 
     with ModelServer(script) as server:
         run(work)

@@ -1,4 +1,4 @@
-"""``/codex-status`` and ``contexthost codex status``: why or why not, where, what kind of credential, the checkpoint."""
+"""``contexthost codex status``: why or why not, where, what kind of credential, which checkpoint."""
 
 from __future__ import annotations
 
@@ -100,8 +100,8 @@ def test_the_checkpoint_in_force_is_described(tmp_path: Path) -> None:
         "bytes": size,
     }
     assert rows(path)["checkpoint"] == (
-        "00000002 of 2026-01-05T09:00:02.000Z for sub-api:openai-responses:gpt-5: sent to this model; 2 kB, 1 messages "
-        "of the user and an opaque item of 1,500 characters, a summary of 8"
+        "00000002 of 2026-01-05T09:00:02.000Z for sub-api:openai-responses:gpt-5: sent to this model; 2 kB, 1 of the "
+        "user's messages, an opaque item of 1,500 characters and a summary of 8"
     )
 
 

@@ -127,6 +127,6 @@ def _checkpoint_text(found: dict[str, Any] | None) -> str:
     use = "sent to this model" if found["sentToThisModel"] else "not for this model: its summary stands in"
     kilobytes = math.ceil(found["bytes"] / 1000)
     return (
-        f"{where} for {found['modelKey']}: {use}; {kilobytes:,} kB, {found['userMessages']:,} messages of the user and "
-        f"an opaque item of {found['opaqueCharacters']:,} characters, a summary of {found['summaryCharacters']:,}"
+        f"{where} for {found['modelKey']}: {use}; {kilobytes:,} kB, {found['userMessages']:,} of the user's messages, "
+        f"an opaque item of {found['opaqueCharacters']:,} characters and a summary of {found['summaryCharacters']:,}"
     )
