@@ -30,7 +30,8 @@ TIMEOUT = 300  # seconds for a build or an installation; with a warm cache each 
 
 @dataclass(frozen=True)
 class Package:
-    """A distribution: its name, its directory in the repository, what else than Python its modules bring along."""
+    """A distribution: its name, its directory in the repository, what else than Python its modules bring along, and
+    the licence files beside it."""
 
     dist: str
     directory: str
@@ -48,29 +49,44 @@ class Package:
 
 @dataclass(frozen=True)
 class Plugin(Package):
-    """A plugin: its name to the host, a command of it that works on the demo session, and what that prints.
-
-    ``in_demo``: whether it has something to do in ``contexthost demo``.
-    """
+    """A plugin: its name to the host, a command of it that reads the demo session, what that prints, and whether the
+    plugin does something by itself in ``contexthost demo``."""
 
     name: str = ""
     command: tuple[str, ...] = ()
     prints: str = ""
-    in_demo: bool = True
+    in_demo: bool = False
 
+
+SESSION = "{session}"
+"""Stands in a command for the path of a session."""
 
 HOST = Package("contexthost", "host", data=frozenset({"data/demo.jsonl"}))
 PLUGINS = (
     Plugin(
         "contexthost-codex-native",
         "plugins/codex_native",
-        name="codex_native",
-        command=("codex", "status"),
-        prints="cannot compact natively",
         licenses=frozenset({"LICENSE", "NOTICE"}),
-        in_demo=False,
+        name="codex_native",
+        command=("codex", "status", SESSION),
+        prints="cannot compact natively",
     ),
-    Plugin("contexthost-masking", "plugins/masking", name="masking", command=("mask", "--dry-run"), prints="reclaimed"),
+    Plugin(
+        "contexthost-masking",
+        "plugins/masking",
+        name="masking",
+        command=("mask", SESSION, "--dry-run"),
+        prints="reclaimed",
+        in_demo=True,
+    ),
+    Plugin(
+        "contexthost-jev",
+        "plugins/jev",
+        licenses=frozenset({"LICENSE", "NOTICE"}),
+        name="jev",
+        command=("jev", "plan", SESSION),
+        prints="requests",
+    ),
 )
 PACKAGES = (HOST, *PLUGINS)
 
@@ -166,7 +182,7 @@ def test_a_source_distribution_holds_what_the_wheel_is_built_from(built: Path, p
         files = [member for member in archive.getmembers() if not member.isdir()]
     assert all(member.isfile() for member in files)
     names = {member.name.split("/", 1)[1] for member in files}
-    needed = {"PKG-INFO", "README.md", "pyproject.toml"} | package.licenses
+    needed = {"PKG-INFO", "README.md", "pyproject.toml", *package.licenses}
     needed |= {f"src/{package.module}/{name}" for name in modules(package)}
     assert needed <= names
     # Besides: the docs, the sources of bundled data, and the ignore file that the build tool puts in by itself.
@@ -247,11 +263,11 @@ def test_the_host_with_one_plugin_works(built: Path, tmp_path: Path, plugin: Plu
     assert both.plugins() == {plugin.name: "active"}
     assert both.doctor() == []
     told = both.run("demo", "--directory", tmp_path / "demo")
-    assert ("Nothing is lost" in told) == plugin.in_demo
     grown = (tmp_path / "demo" / "demo.jsonl").read_bytes()
     assert grown.startswith(DEMO.read_bytes())
-    assert (len(grown) > DEMO.stat().st_size) == plugin.in_demo
+    assert ("Nothing is lost" in told) == (len(grown) > DEMO.stat().st_size) == plugin.in_demo
 
     session = shutil.copy(DEMO, tmp_path / "session.jsonl")
-    assert plugin.prints in both.run(*plugin.command, session)
+    command = [session if word == SESSION else word for word in plugin.command]
+    assert plugin.prints in both.run(*command)
     assert Path(session).read_bytes() == DEMO.read_bytes()
