@@ -88,7 +88,8 @@ async def _compact(
     window: int | None,
 ) -> dict[str, Any]:
     try:
-        async with open_file(path, window=window, owner="contexthost compact") as runtime:
+        info = asker.info if asker is not None else None
+        async with open_file(path, window=window, model=info, owner="contexthost compact") as runtime:
             lifecycle = _lifecycle(runtime, asker)
             before = runtime.authority.snapshot()
             if dry_run:
