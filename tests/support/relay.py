@@ -95,7 +95,7 @@ def commit(path: Path, subject: str, time: str = "2026-01-05T10:00:00+00:00") ->
 
 
 def with_repository(session: Path, path: Path) -> Path:
-    """A copy of a recorded session whose working directory is a real repository with commits since the session began."""
+    """A copy of a recorded session; its working directory is a real repository with commits since it began."""
     repo = repository(path / "repo")
     for number in range(30):
         commit(repo, f"commit {number}", f"2025-12-10T10:00:{number:02d}+00:00")
