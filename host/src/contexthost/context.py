@@ -341,6 +341,10 @@ class Context(Protocol):
         (not idle although ``only_if_idle``).
         """
 
+    def compacting(self) -> None:
+        """In ``turn_end`` or ``agent_before_settle``: the hook that is running makes a compaction there, and has the
+        time of one (``compactionTimeoutSeconds``) from now on. Elsewhere it does nothing."""
+
     def send_user_message(self, content: str, images: Sequence[Mapping[str, Any]] = ()) -> None:
         """Send a message as the user would, after the current run if there is one; ``input`` sees it with source
         ``extension``."""

@@ -19,6 +19,7 @@ _COMMANDS: Final = {
     "demo": ("contexthost.cli.demo", "A bundled session through the installed plugins: before and after."),
     "doctor": ("contexthost.cli.doctor", "Check a session for damage and mend it; or the installation."),
     "inspect": ("contexthost.cli.inspect", "Print the exact projection of sessions as JSON."),
+    "pi": ("contexthost.cli.pi", "Run the installed plugins inside Pi."),
     "plugins": ("contexthost.cli.plugins", "List the plugins and what became of them."),
     "run": ("contexthost.cli.run", "Run a plugin's slash command on a session."),
     "sessions": ("contexthost.cli.sessions", "List the sessions that Pi has on this machine."),
