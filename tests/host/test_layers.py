@@ -22,9 +22,9 @@ ORDER: tuple[tuple[str, ...], ...] = (
     ("__main__",),
     ("cli",),
     ("pi",),
-    ("host", "activity", "commands", "intake"),
+    ("host", "activity", "commands", "intake", "slash"),
     ("loop", "models"),
-    ("lifecycle", "drivers", "inbox", "runtime", "surroundings", "timers", "toolbox", "watch"),
+    ("lifecycle", "drivers", "inbox", "runtime", "plugin_context", "surroundings", "timers", "toolbox", "watch"),
     ("__init__",),
     ("plugins", "_registry", "_dispatch"),
     ("hookspecs", "events", "context"),
@@ -34,7 +34,7 @@ ORDER: tuple[tuple[str, ...], ...] = (
     ("projection",),
     ("tokens",),
     ("session",),
-    ("bulk", "config", "credentials", "_settings", "paths", "errors", "messages", "text"),
+    ("bulk", "waiting", "config", "credentials", "_settings", "paths", "errors", "messages", "text"),
     ("data",),
 )
 """The modules and subpackages of `contexthost`, from top to bottom: one may import its own row and the rows below."""
