@@ -48,7 +48,7 @@ def test_a_dry_run_shows_the_note_and_writes_nothing(tmp_path: Path, home: Path)
     assert "Dry run: nothing was written." in result.stdout
     assert path.read_bytes() == before
     assert sorted(tmp_path.iterdir()) == [path]
-    assert list((home / "data").rglob("*.md")) == log_lines(home) == []
+    assert (list((home / "data").rglob("*.md")), log_lines(home)) == ([], [])
 
 
 def test_a_relay_appends_one_compaction_and_leaves_note_and_log(tmp_path: Path, home: Path) -> None:

@@ -388,7 +388,7 @@ def test_subagents_and_headless_sessions_are_left_alone(
             with pytest.raises(CompactionFailed):
                 await live.host.compact(to="relay")
             assert live.host.snapshot.checkpoint is None
-            assert notes(home) == log_lines(home) == []
+            assert (notes(home), log_lines(home)) == ([], [])
 
     asyncio.run(scenario())
 
