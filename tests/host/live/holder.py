@@ -7,8 +7,8 @@ import sys
 
 from contexthost.context import Context
 from contexthost.events import Hold, InputEvent
-from contexthost.host import Host
 from contexthost.hookspecs import hookimpl
+from contexthost.host import Host
 from contexthost.models.scripted import ScriptedModel
 
 IMAGE = {"type": "image", "data": "aGk=", "mimeType": "image/png"}

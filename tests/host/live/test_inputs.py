@@ -18,8 +18,8 @@ import pytest
 from contexthost.context import Context, ModelRequest
 from contexthost.errors import SessionBusy, SessionWriteError, Unsupported
 from contexthost.events import Handled, Hold, InputEvent, Transform
-from contexthost.host import Host
 from contexthost.hookspecs import hookimpl
+from contexthost.host import Host
 from contexthost.models.scripted import Reply, ScriptedModel
 from contexthost.session import Session
 from support.live import Recorder, Slow, run, until
@@ -68,6 +68,10 @@ class Editor:
 
 def opened(path: Path | None = None, *plugins: object, script: Any = ("a", "b", "c"), **options: Any) -> Host:
     return Host.open(path, model=ScriptedModel(script), plugins=plugins, installed_plugins=False, **options)
+
+
+def fail(*_: object) -> None:
+    raise ZeroDivisionError
 
 
 def sent(entries: Sequence[Any]) -> list[str]:
@@ -354,7 +358,7 @@ def test_spawned_work_and_timers_end_with_the_session_without_a_warning() -> Non
             ctx.spawn(fails())
             ctx.call_later(60, lambda: ended.append("too late"))
             ctx.call_later(0, lambda: ended.append("in time"))
-            ctx.call_later(0, lambda: 1 // 0 and None)
+            ctx.call_later(0, fail)
 
     async def test() -> None:
         told: list[str] = []
@@ -391,7 +395,7 @@ def test_a_message_sent_at_the_start_of_a_session_waits_for_all_plugins_to_have_
 def test_a_watcher_that_fails_does_not_harm_the_run() -> None:
     async def test() -> None:
         async with opened() as host:
-            host.watch(lambda event: 1 // 0 and None)
+            host.watch(fail)
             prompted = await host.prompt("one")
             assert await prompted.answer() is not None
 
