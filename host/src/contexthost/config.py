@@ -37,6 +37,7 @@ __all__ = [
     "HostCompaction",
     "HostSettings",
     "Loaded",
+    "PiSettings",
     "Ratio",
     "Settings",
     "SettingsGroup",
@@ -193,6 +194,18 @@ class HostCompaction(SettingsGroup):
     keepRecentTokens: TokenCount = 20_000
 
 
+class PiSettings(SettingsGroup):
+    """How long a live Pi waits for plugins before it goes on without; seconds. ``compactionTimeoutSeconds`` of the
+    host is how long it waits for a compaction."""
+
+    answerSeconds: Annotated[float, Field(gt=0, le=600)] = 2.0
+    """For inputs, boundaries and provider requests."""
+    toolSeconds: Annotated[float, Field(gt=0, le=3600)] = 600.0
+    """For a plugin's tools and slash commands."""
+    heartbeatSeconds: Annotated[float, Field(gt=0, le=600)] = 5.0
+    """How often Pi looks whether the Python side is alive; three misses in a row, and it is started anew."""
+
+
 class HostSettings(Settings):
     """``host.json``."""
 
@@ -207,6 +220,7 @@ class HostSettings(Settings):
     hookTimeoutSeconds: Annotated[float, Field(gt=0, le=3600)] = 10.0
     compactionTimeoutSeconds: Annotated[float, Field(gt=0, le=3600)] = 120.0
     compaction: HostCompaction = HostCompaction()
+    pi: PiSettings = PiSettings()
     credentials: dict[str, CredentialCommand] = {}
     """Provider → the command that prints its key."""
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 
 if TYPE_CHECKING:
+    from contexthost.history import History
     from contexthost.messages import Message
     from contexthost.projection import Snapshot
     from contexthost.session import Entry
@@ -290,6 +291,10 @@ class Context(Protocol):
         """The session, read-only."""
 
     @property
+    def history(self) -> History:
+        """All that the session has recorded, whether the model still sees it or not."""
+
+    @property
     def model(self) -> ModelInfo | None:
         """The model in use, if one is known."""
 
@@ -335,6 +340,10 @@ class Context(Protocol):
         waits for it). It gives the compaction entry, or raises CompactionFailed, NothingToCompact, or Unsupported
         (not idle although ``only_if_idle``).
         """
+
+    def compacting(self) -> None:
+        """In ``turn_end`` or ``agent_before_settle``: the hook that is running makes a compaction there, and has the
+        time of one (``compactionTimeoutSeconds``) from now on. Elsewhere it does nothing."""
 
     def send_user_message(self, content: str, images: Sequence[Mapping[str, Any]] = ()) -> None:
         """Send a message as the user would, after the current run if there is one; ``input`` sees it with source

@@ -11,6 +11,7 @@ from contexthost import paths
 from contexthost.context import AbortSignal, Mode, ModelInfo, Timer, Ui
 from contexthost.credentials import resolve_credential
 from contexthost.errors import Unsupported
+from contexthost.history import History
 from contexthost.projection import Snapshot
 from contexthost.session import Entry, Session
 from contexthost.tokens import EffectiveUsage
@@ -47,6 +48,10 @@ class PluginContext:
     @property
     def session(self) -> Session:
         return self._runtime.session
+
+    @property
+    def history(self) -> History:
+        return self._runtime.history
 
     @property
     def model(self) -> ModelInfo | None:
@@ -94,6 +99,9 @@ class PluginContext:
             self._plugin, only_if_idle=only_if_idle, to=to, custom_instructions=custom_instructions
         )
 
+    def compacting(self) -> None:
+        self._runtime.compacting(self._plugin)
+
     def send_user_message(self, content: str, images: Sequence[Mapping[str, Any]] = ()) -> None:
         self._driver.send_user_message(self._plugin, content, images)
 
@@ -117,4 +125,7 @@ class PluginContext:
         return list(chained.answers)
 
     async def credentials(self, provider: str) -> str | None:
-        return await asyncio.to_thread(resolve_credential, provider, self._runtime.settings.values)
+        found = await asyncio.to_thread(resolve_credential, provider, self._runtime.settings.values)
+        if found is None and self._runtime.find_credential is not None:
+            found = await self._runtime.find_credential(provider)
+        return found

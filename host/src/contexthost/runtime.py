@@ -25,6 +25,7 @@ from contexthost.events import (
     SessionBeforeCompactEvent,
     TurnEndEvent,
 )
+from contexthost.history import History
 from contexthost.plugin_context import PluginContext
 from contexthost.plugins import Chained, PluginFailure, PluginManager
 from contexthost.projection import CompactionDraft, Draft, ProjectionAuthority
@@ -137,6 +138,7 @@ class Runtime:
 
     Attributes:
         session, authority: the session and what the model sees of it.
+        history: all that the session has recorded.
         plugins: the plugin manager.
         settings: ``host.json``, with its warnings.
         driver: what the surroundings can do.
@@ -161,10 +163,15 @@ class Runtime:
             counter=default_counter(settings.values.encoding),
             window=window or settings.values.contextWindow,
         )
+        self.history = History(session, self.authority.snapshot)
         self._contexts: dict[str, PluginContext] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._timers: set[WallTimer] = set()
         self.closed = False
+        self.compacting: Callable[[str], None] = lambda plugin: None
+        """Told when a plugin says that it makes a compaction at a boundary; for drivers that wait only so long."""
+        self.find_credential: Callable[[str], Awaitable[str | None]] | None = None
+        """Asked for a provider's key that neither the environment nor ``host.json`` has; for drivers that know more."""
 
     def context(self, plugin: str) -> PluginContext:
         """The plugin's ``ctx``: the same object throughout the session."""
@@ -244,6 +251,7 @@ class Runtime:
         task = asyncio.get_running_loop().create_task(self._guard(plugin, work))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(lambda _: work.close())  # never begun, if the session ends right away
 
     async def _guard(self, plugin: str, work: Coroutine[Any, Any, None]) -> None:
         with Caught() as caught:

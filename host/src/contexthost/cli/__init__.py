@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import click
 
-__all__ = ["main"]
+__all__ = ["known_commands", "main"]
 
 _COMMANDS: Final = {
     "chat": ("contexthost.cli.chat", "Talk to a model in a session, with the installed plugins."),
@@ -19,6 +19,7 @@ _COMMANDS: Final = {
     "demo": ("contexthost.cli.demo", "A bundled session through the installed plugins: before and after."),
     "doctor": ("contexthost.cli.doctor", "Check a session for damage and mend it; or the installation."),
     "inspect": ("contexthost.cli.inspect", "Print the exact projection of sessions as JSON."),
+    "pi": ("contexthost.cli.pi", "Run the installed plugins inside Pi."),
     "plugins": ("contexthost.cli.plugins", "List the plugins and what became of them."),
     "run": ("contexthost.cli.run", "Run a plugin's slash command on a session."),
     "sessions": ("contexthost.cli.sessions", "List the sessions that Pi has on this machine."),
@@ -34,6 +35,11 @@ _PLUGIN_COMMANDS: Final = {
     "relay": "contexthost-relay",
 }
 """Commands of the known plugins → the package to install when one is missing."""
+
+
+def known_commands() -> set[str]:
+    """The names of all commands, those of known plugins that are not installed included."""
+    return {*_COMMANDS, *_PLUGIN_COMMANDS, *(command.name or "" for command in _plugin_commands())}
 
 
 class _Commands(click.Group):

@@ -1,0 +1,100 @@
+"""``contexthost pi``: putting contexthost into Pi, and what Pi then starts."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import click
+
+from contexthost.cli.output import echo_json
+
+__all__ = ["command"]
+
+_agent_dir = click.option(
+    "--agent-dir",
+    type=click.Path(file_okay=False, path_type=Path),
+    metavar="D",
+    help="Pi's directory; default: PI_CODING_AGENT_DIR, else ~/.pi/agent.",
+)
+_force = click.option("--force", is_flag=True, help="Even if the file there was not written by this command.")
+
+
+@click.group("pi")
+def command() -> None:
+    """Run the installed plugins inside Pi."""
+
+
+@command.command("install")
+@_agent_dir
+@_force
+def install_command(agent_dir: Path | None, force: bool) -> None:
+    """Write the extension into Pi's extensions directory; run it again after installing or removing plugins."""
+    from contexthost.pi import install
+
+    path = install.install(agent_dir, force=force)
+    installed = install.read_installed(agent_dir)
+    assert installed is not None
+    click.echo(f"Wrote {path}: every Pi session from now on runs the plugins of {installed.command[0]}.")
+    for rival in install.rivals(agent_dir):
+        click.echo(f"Note: {rival} takes part in compactions too; Pi takes the answer of the last extension.")
+
+
+@command.command("uninstall")
+@_agent_dir
+@_force
+def uninstall_command(agent_dir: Path | None, force: bool) -> None:
+    """Remove the extension from Pi's extensions directory."""
+    from contexthost.pi import install
+
+    path = install.uninstall(agent_dir, force=force)
+    click.echo(f"Removed {path}." if path is not None else "It is not installed; nothing to remove.")
+
+
+@command.command("status")
+@_agent_dir
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def status_command(agent_dir: Path | None, as_json: bool) -> int:
+    """Say whether the extension is installed, current, and answered; exits 1 if something is wrong with it."""
+    from contexthost.pi import install
+
+    installed = install.read_installed(agent_dir)
+    rivals = [str(path) for path in install.rivals(agent_dir)]
+    if installed is None:
+        if as_json:
+            echo_json({"installed": False, "path": str(install.extension_path(agent_dir)), "otherCompactors": rivals})
+        else:
+            click.echo("Not installed: `contexthost pi install` puts it into Pi.")
+        return 1
+    problem = asyncio.run(install.answers(installed.command))
+    if as_json:
+        echo_json(
+            {
+                "installed": True,
+                "path": str(installed.path),
+                "version": installed.version,
+                "command": list(installed.command),
+                "intact": installed.intact,
+                "current": installed.current,
+                "answers": problem is None,
+                "problem": problem,
+                "otherCompactors": rivals,
+            }
+        )
+    else:
+        click.echo(f"installed    {installed.path}, version {installed.version}")
+        click.echo(f"file         {'as it was written' if installed.intact else 'edited since it was written'}")
+        known = "the tools and commands of the plugins installed now"
+        click.echo(f"manifest     {known if installed.current else 'out of date: run `contexthost pi install` again'}")
+        click.echo(f"Python side  {'answers' if problem is None else f'does not answer: {problem}'}")
+        for rival in rivals:
+            click.echo(f"also there   {rival} takes part in compactions; Pi takes the answer of the last extension")
+    return 0 if problem is None and installed.current else 1
+
+
+@command.command("serve", hidden=True)
+def serve_command() -> None:
+    """Serve one Pi session over standard input and output; Pi's extension starts this."""
+    from contexthost.pi.server import serve
+
+    serve()

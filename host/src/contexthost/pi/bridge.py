@@ -1,0 +1,403 @@
+"""Between the protocol and the runtime: messages from Pi become hooks, tools and commands; their answers go back."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import contextvars
+import importlib.metadata
+import inspect
+import logging
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any, Final
+
+from contexthost.config import HostSettings, load_settings
+from contexthost.context import AbortSignal, Command, Tool
+from contexthost.errors import ContexthostError
+from contexthost.events import EVENTS, SessionShutdownEvent, SessionStartEvent
+from contexthost.pi.commands import HostCommands
+from contexthost.pi.driver import PiDriver, current_signal
+from contexthost.pi.hooks import Hooks
+from contexthost.pi.manifest import manifest_digest, manifest_of
+from contexthost.pi.mirror import Gap, Mirror, NotWhole
+from contexthost.pi.protocol import (
+    CANCELLED,
+    FAILED,
+    INTERNAL,
+    INVALID,
+    METHOD_NOT_FOUND,
+    PROTOCOL_VERSION,
+    VERSION_MISMATCH,
+    Message,
+    Peer,
+)
+from contexthost.pi.wire import model_from_pi, text_or_none, tool_result_to_pi
+from contexthost.plugins import PluginFailure
+from contexthost.runtime import Runtime, load_plugins
+from contexthost.session import Entry
+
+__all__ = ["Bridge"]
+
+_ABORT_GRACE: Final = 1.0
+"""Seconds that a plugin has to look at its abort signal before its work is cancelled."""
+
+_SHUTDOWN_SECONDS: Final = 2.0
+_LOCK_RETRY_SECONDS: Final = 2.0
+
+_log = logging.getLogger(__name__)
+
+current_request: contextvars.ContextVar[int | str | None] = contextvars.ContextVar("current_request", default=None)
+
+
+class Refused(Exception):
+    """A request that is answered with an error."""
+
+    def __init__(self, code: int, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class Lane:
+    """Work that must be done in order: each piece begins when the one before it is over, however that ended."""
+
+    def __init__(self) -> None:
+        self._last: asyncio.Future[Any] | None = None
+
+    def enter(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+        """Queues a piece of work."""
+        task = asyncio.get_running_loop().create_task(self._follow(self._last, work))
+        self._last = task
+        return task
+
+    def fork(self) -> Lane:
+        """Another lane, whose work begins when all that is queued here now is over."""
+        made = Lane()
+        made._last = self._last
+        return made
+
+    async def _follow(self, before: asyncio.Future[Any] | None, work: Coroutine[Any, Any, Any]) -> Any:
+        try:
+            if before is not None and not before.done():
+                await asyncio.wait({before})
+        except asyncio.CancelledError:
+            work.close()
+            raise
+        return await work
+
+
+class Bridge:
+    """One connection to Pi, which is one session: `receive` takes each message in order and never blocks."""
+
+    def __init__(self, peer: Peer) -> None:
+        self._peer = peer
+        self._settings = load_settings(HostSettings, "host")
+        self._plugins = load_plugins(self._settings.values, extra=[HostCommands()], report=self._report)
+        self._manifest = manifest_of(self._plugins)
+        self._tools = {tool.name: (plugin, tool) for plugin, tool in self._plugins.items("register_tools", Tool)}
+        self._commands = {
+            command.name: (plugin, command) for plugin, command in self._plugins.items("register_commands", Command)
+        }
+        self._wanted = [hook for hook in EVENTS if self._plugins.implementations(hook)]
+        self._driver = PiDriver(peer, self._find_entry)
+        self._mirror: Mirror | None = None
+        self._runtime: Runtime | None = None
+        self._hooks: Hooks | None = None
+        self._ended = False
+        self._running: dict[int | str, tuple[asyncio.Task[Any], AbortSignal]] = {}
+        self._notices: set[asyncio.Task[Any]] = set()
+        self._watching: tuple[bool, bool] = (False, False)
+        # Inputs are asked for while a boundary may still be going on, and compactions while a hook may be waiting for
+        # one: each kind is in order for itself, and all come after the session's start.
+        self._lanes = {"run": Lane(), "input": Lane(), "compaction": Lane()}
+        self._methods: dict[str, Callable[[Message], Coroutine[Any, Any, Any]]] = {
+            "initialize": self._initialize,
+            "ping": self._ping,
+            "session/end": self._end,
+            "tool/call": self._call_tool,
+            "command/run": self._run_command,
+        }
+
+    # Messages --------------------------------------------------------------------------------------------------------
+
+    def receive(self, message: Message) -> None:
+        """Takes one request or notification."""
+        method = message.method or ""
+        if message.state is not None:
+            self._driver.take_state(message.state)
+        if method == "session/start":
+            self._start(message)
+            return
+        if message.sync is not None and self._mirror is not None:
+            self._sync(message)
+        if method == "cancel":
+            self._cancel(message.event)
+        elif method == "sync":
+            return
+        elif method.startswith("hook/"):
+            self._hook(method.removeprefix("hook/"), message)
+        elif method in self._methods:
+            self._serve(message, self._methods[method](message))
+        elif message.id is not None:
+            self._peer.refuse(message.id, METHOD_NOT_FOUND, f"there is no method {method}")
+
+    def _sync(self, message: Message) -> None:
+        assert self._mirror is not None
+        assert message.sync is not None
+        try:
+            changed = self._mirror.apply(message.sync)
+        except Gap as gap:
+            _log.error("the session is asked for anew: %s", gap)
+            self._peer.notify("session/resync", {})
+            return
+        if changed:
+            self._watch_requests()
+
+    def _cancel(self, event: Mapping[str, Any]) -> None:
+        running = self._running.get(event.get("id", ""))
+        if running is None:
+            return
+        task, signal = running
+        signal.abort(str(event.get("reason") or ""))
+        if event.get("kind") == "abort":
+            asyncio.get_running_loop().call_later(_ABORT_GRACE, task.cancel)
+        else:
+            task.cancel()
+
+    def _serve(self, message: Message, work: Coroutine[Any, Any, Any], lane: str | None = None) -> None:
+        """Runs what a message asks for, and answers if it is a request."""
+        signal = AbortSignal()
+        answering = self._answering(message, signal, work)
+        task = self._lanes[lane].enter(answering) if lane is not None else asyncio.create_task(answering)
+        if message.id is not None:
+            self._running[message.id] = (task, signal)
+            task.add_done_callback(lambda _: self._answered(message.id, task))
+        else:
+            self._notices.add(task)
+            task.add_done_callback(self._notices.discard)
+
+    def _answered(self, number: int | str | None, task: asyncio.Task[Any]) -> None:
+        if number is not None:
+            self._running.pop(number, None)
+            if task.cancelled():
+                self._peer.refuse(number, CANCELLED, "cancelled")
+
+    async def _answering(self, message: Message, signal: AbortSignal, work: Coroutine[Any, Any, Any]) -> None:
+        current_signal.set(signal)
+        current_request.set(message.id)
+        try:
+            result = await work
+        except Refused as error:
+            self._refuse(message, error.code, str(error))
+        except ContexthostError as error:
+            self._refuse(message, FAILED, str(error))
+        except Exception as error:  # noqa: BLE001 - whatever went wrong, Pi is waiting for an answer
+            _log.exception("%s failed", message.method)
+            self._refuse(message, INTERNAL, f"{type(error).__name__}: {error}")
+        else:
+            if message.id is not None:
+                self._peer.answer(message.id, result)
+
+    def _refuse(self, message: Message, code: int, text: str) -> None:
+        if message.id is not None:
+            self._peer.refuse(message.id, code, text)
+        else:
+            _log.error("%s: %s", message.method, text)
+
+    # The session -----------------------------------------------------------------------------------------------------
+
+    async def _initialize(self, message: Message) -> Any:
+        theirs = message.event.get("protocol")
+        if theirs != PROTOCOL_VERSION:
+            raise Refused(
+                VERSION_MISMATCH,
+                f"Pi's extension speaks protocol {theirs}, contexthost {_version()} speaks {PROTOCOL_VERSION}: "
+                "run `contexthost pi install` again, then /reload",
+            )
+        values = self._settings.values
+        return {
+            "protocol": PROTOCOL_VERSION,
+            "version": _version(),
+            "manifest": manifest_digest(self._manifest),
+            "answerSeconds": values.pi.answerSeconds,
+            "compactionSeconds": values.compactionTimeoutSeconds,
+            "toolSeconds": values.pi.toolSeconds,
+            "heartbeatSeconds": values.pi.heartbeatSeconds,
+            "warnings": self._plugins.warnings,
+        }
+
+    async def _ping(self, message: Message) -> Any:
+        return {}
+
+    def _start(self, message: Message) -> None:
+        """Hydrates at once, before the next message is taken: what comes next goes on from here."""
+        if self._mirror is not None and self._runtime is not None:
+            self._serve(message, self._restart(message))
+            return
+        try:
+            self._mirror = Mirror.hydrate(message.event, message.sync)
+        except NotWhole:
+            self._serve(message, _value({"need": "entries"}))
+            return
+        model = model_from_pi(message.event.get("model"))
+        self._driver.take_start(message.event, model)
+        self._runtime = Runtime(
+            self._mirror.session,
+            plugins=self._plugins,
+            settings=self._settings,
+            driver=self._driver,
+            window=model.context_window if model is not None else None,
+        )
+        self._runtime.compacting = self._extend
+        self._runtime.find_credential = self._driver.credential
+        self._hooks = Hooks(self._runtime, self._driver, self._peer)
+        self._keep_lock()
+        self._serve(message, self._started(message.event), "run")
+        for lane in ("input", "compaction"):
+            self._lanes[lane] = self._lanes["run"].fork()
+
+    async def _restart(self, message: Message) -> Any:
+        raise Refused(INVALID, "the session has started already")
+
+    async def _started(self, event: Mapping[str, Any]) -> Any:
+        assert self._runtime is not None
+        reason = event.get("reason")
+        await self._runtime.notify(
+            "session_start",
+            SessionStartEvent(
+                reason=reason if reason in ("startup", "reload", "new", "resume", "fork") else "startup",
+                previous_session_file=text_or_none(event.get("previousSessionFile")),
+            ),
+        )
+        self._watch_requests()
+        return {
+            "wants": self._wanted,
+            "unavailableTools": [
+                name for name, (plugin, tool) in self._tools.items() if not self._available(plugin, tool)
+            ],
+            "unavailableCommands": [
+                name for name, (plugin, command) in self._commands.items() if not self._available(plugin, command)
+            ],
+        }
+
+    def _available(self, plugin: str, item: Tool | Command) -> bool:
+        assert self._runtime is not None
+        try:
+            return bool(item.available(self._runtime.context(plugin)))
+        except Exception:  # noqa: BLE001 - a plugin's code
+            _log.exception("plugin %s: whether %s is available could not be found out", plugin, item.name)
+            return False
+
+    def _keep_lock(self) -> None:
+        """Takes the session's lock; while another writer has it, asks again now and then."""
+        if self._mirror is None or self._ended:
+            return
+        problem = self._mirror.hold()
+        if problem is not None:
+            _log.warning("%s", problem)
+            asyncio.get_running_loop().call_later(_LOCK_RETRY_SECONDS, self._keep_lock)
+
+    async def _end(self, message: Message) -> Any:
+        await self._shut_down(message.event.get("reason"), text_or_none(message.event.get("targetSessionFile")))
+        return {}
+
+    async def _shut_down(self, reason: Any, target: str | None) -> None:
+        if self._ended or self._runtime is None:
+            return
+        self._ended = True
+        event = SessionShutdownEvent(
+            reason=reason if reason in ("quit", "reload", "new", "resume", "fork") else "quit",
+            target_session_file=target,
+        )
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_SHUTDOWN_SECONDS):
+                await self._runtime.notify("session_shutdown", event)
+        self._driver.close()
+        await self._runtime.close()
+
+    async def close(self) -> None:
+        """Pi has gone: ends the session, if Pi did not say so itself."""
+        own = asyncio.current_task()
+        for task, signal in list(self._running.values()):
+            signal.abort("Pi has ended")
+            if task is not own:
+                task.cancel()
+        await self._shut_down("quit", None)
+
+    def _find_entry(self, entry_id: str) -> Entry | None:
+        return self._mirror.session.get(entry_id) if self._mirror is not None else None
+
+    def _report(self, failure: PluginFailure) -> None:
+        self._peer.notify("ui/notify", {"message": f"contexthost: {failure}", "level": "warning"})
+
+    def _watch_requests(self) -> None:
+        """Tells Pi whether provider headers and bodies are wanted; they stay inside Pi otherwise."""
+        if self._runtime is None:
+            return
+        headers = "before_provider_headers" in self._wanted
+        bodies = "before_provider_request" in self._wanted and _is_native(self._runtime.authority.snapshot().checkpoint)
+        if (headers, bodies) != self._watching:
+            self._watching = (headers, bodies)
+            self._peer.notify("provider/watch", {"headers": headers, "requests": bodies})
+
+    def _extend(self, plugin: str) -> None:
+        number = current_request.get()
+        if number is not None:
+            seconds = self._settings.values.compactionTimeoutSeconds
+            self._peer.notify("deadline/extend", {"id": number, "seconds": seconds})
+
+    # Hooks, tools, commands ------------------------------------------------------------------------------------------
+
+    def _hook(self, name: str, message: Message) -> None:
+        if self._hooks is None or self._ended:
+            if message.id is not None:
+                self._peer.refuse(message.id, INVALID, "no session has started")
+            return
+        handler = self._hooks.handlers.get(name)
+        if handler is None:
+            if message.id is not None:
+                self._peer.refuse(message.id, METHOD_NOT_FOUND, f"there is no hook {name}")
+            return
+        lane = "input" if name == "input" else "compaction" if "compact" in name else "run"
+        self._serve(message, handler(message.event), lane)
+
+    async def _call_tool(self, message: Message) -> Any:
+        plugin, tool = self._named(self._tools, message, "tool")
+        arguments = message.event.get("arguments")
+        assert self._runtime is not None
+        answer = tool.handler(arguments if isinstance(arguments, dict) else {}, self._runtime.context(plugin))
+        return tool_result_to_pi(await answer)
+
+    async def _run_command(self, message: Message) -> Any:
+        plugin, command = self._named(self._commands, message, "command")
+        assert self._runtime is not None
+        context = self._runtime.context(plugin)
+        if not self._available(plugin, command):
+            raise Refused(FAILED, f"/{command.name} is not available in this session")
+        answer = command.handler(str(message.event.get("arguments") or "").strip(), context)
+        text = await answer if inspect.isawaitable(answer) else answer
+        return {"text": text if isinstance(text, str) else None}
+
+    def _named(self, items: Mapping[str, tuple[str, Any]], message: Message, what: str) -> tuple[str, Any]:
+        name = message.event.get("name")
+        if self._runtime is None or self._ended:
+            raise Refused(INVALID, "no session has started")
+        if not isinstance(name, str) or name not in items:
+            raise Refused(
+                METHOD_NOT_FOUND,
+                f"no installed plugin has a {what} {name}: run `contexthost pi install` again, then /reload",
+            )
+        return items[name]
+
+
+async def _value(value: Any) -> Any:
+    return value
+
+
+def _version() -> str:
+    return importlib.metadata.version("contexthost")
+
+
+def _is_native(checkpoint: Entry | None) -> bool:
+    """Whether the compaction in force holds provider items that stand for the history in requests."""
+    details = checkpoint.data.get("details") if checkpoint is not None else None
+    return isinstance(details, dict) and isinstance(details.get("replacementHistory"), list)

@@ -1,0 +1,930 @@
+/**
+ * contexthost in Pi: written by `contexthost pi install`, removed by `contexthost pi uninstall`.
+ *
+ * This file starts a Python process beside Pi, tells it what happens in the session, and hands Pi what the installed
+ * contexthost plugins answer. It decides nothing itself, with one exception: input that a plugin holds back is kept
+ * here, so that it survives the Python process. Whatever goes wrong over there, Pi goes on as if this file were not
+ * here. The protocol is described in contexthost's docs/pi-bridge.md.
+ */
+
+import { type ChildProcess, spawn } from "node:child_process";
+import { randomUUID } from "node:crypto";
+
+/** Filled in by `contexthost pi install`: what to start, and what the plugins register. */
+const INSTALLED = {
+  /*@installed*/
+  version: "",
+  digest: "",
+  command: [] as string[],
+  tools: [] as { name: string; description: string; parameters: any }[],
+  commands: [] as { name: string; description: string }[],
+  /*@end*/
+};
+
+const PROTOCOL = 1;
+
+/** Seconds. The Python side sends its own for most of them when it has started. */
+const limits = { start: 10, answer: 2, compaction: 120, tool: 600, heartbeat: 5, end: 2 };
+
+const MISSED_HEARTBEATS = 3;
+const BACK_OFF = { first: 1000, factor: 4, longest: 300_000, healthyAfter: 60_000 }; // milliseconds
+const HELD = "contexthost:held";
+const SENT = "contexthost:sent";
+const MARK = "contexthost:addressed:";
+
+const CODE = { methodNotFound: -32601, versionMismatch: -32001, unsupported: -32002, nothingToCompact: -32003, failed: -32004 };
+
+type Answer = { ok: true; value: any } | { ok: false; why: "late" | "gone" | "aborted" | "refused"; code?: number; message: string };
+
+// The connection ------------------------------------------------------------------------------------------------------
+
+/** One Python process and the JSON-RPC connection to it: one message a line. */
+class Connection {
+  alive = true;
+  readonly startedAt = Date.now();
+  private readonly child: ChildProcess;
+  private readonly waiting = new Map<number, { done: (answer: Answer) => void; extend: (seconds: number) => void }>();
+  private lastId = 0;
+  private parts: Buffer[] = [];
+  private errors = "";
+  private readonly exited: Promise<void>;
+  private readonly killAtExit = () => this.kill();
+
+  constructor(
+    command: string[],
+    private readonly receive: (method: string, event: any, id?: number) => void,
+    private readonly gone: (why: string) => void,
+  ) {
+    this.child = spawn(command[0], command.slice(1), { stdio: ["pipe", "pipe", "pipe"] });
+    process.once("exit", this.killAtExit);
+    this.exited = new Promise((resolve) => {
+      this.child.once("error", (error) => {
+        this.end(`it cannot be started: ${error.message}`);
+        resolve();
+      });
+      this.child.once("exit", (code, signal) => {
+        const last = this.errors.trim().split("\n").pop() ?? "";
+        this.end(`it ended with ${signal ?? `code ${code}`}${last ? `: ${last.slice(0, 300)}` : ""}`);
+        resolve();
+      });
+    });
+    this.child.stdin?.on("error", () => {}); // the exit says it
+    this.child.stdout?.on("data", (chunk: Buffer) => this.read(chunk));
+    this.child.stderr?.on("data", (chunk: Buffer) => {
+      this.errors = (this.errors + chunk.toString()).slice(-4000);
+    });
+    // Pi's own end must not wait for this process.
+    this.child.unref();
+    for (const stream of [this.child.stdin, this.child.stdout, this.child.stderr]) (stream as any)?.unref?.();
+  }
+
+  notify(method: string, params: any): void {
+    this.write({ jsonrpc: "2.0", method, params });
+  }
+
+  answer(id: number, result: any): void {
+    this.write({ jsonrpc: "2.0", id, result });
+  }
+
+  refuse(id: number, code: number, message: string): void {
+    this.write({ jsonrpc: "2.0", id, error: { code, message } });
+  }
+
+  /** Asks, and waits no longer than so many seconds; never rejects. */
+  request(method: string, params: any, seconds: number, signal?: AbortSignal): Promise<Answer> {
+    if (!this.alive) return Promise.resolve({ ok: false, why: "gone", message: "the Python side has gone" });
+    if (signal?.aborted) return Promise.resolve({ ok: false, why: "aborted", message: "aborted" });
+    const id = ++this.lastId;
+    return new Promise((resolve) => {
+      const giveUp = (why: "late" | "aborted", message: string) => {
+        this.notify("cancel", { event: { id, kind: why === "late" ? "late" : "abort", reason: message } });
+        done({ ok: false, why, message });
+      };
+      const arm = (limit: number) =>
+        setTimeout(() => giveUp("late", `no answer to ${method} within ${limit} s`), limit * 1000);
+      let timer = arm(seconds);
+      const onAbort = () => giveUp("aborted", "aborted");
+      const done = (answer: Answer) => {
+        clearTimeout(timer);
+        signal?.removeEventListener("abort", onAbort);
+        if (this.waiting.delete(id)) resolve(answer);
+      };
+      signal?.addEventListener("abort", onAbort, { once: true });
+      this.waiting.set(id, {
+        done,
+        extend: (limit) => {
+          clearTimeout(timer);
+          timer = arm(limit);
+        },
+      });
+      this.write({ jsonrpc: "2.0", id, method, params });
+    });
+  }
+
+  kill(): void {
+    this.child.kill("SIGKILL");
+  }
+
+  /** Lets the process end by itself, and makes it end when it does not. */
+  async stop(): Promise<void> {
+    this.alive = false;
+    this.child.stdin?.end();
+    const timer = setTimeout(() => this.kill(), limits.end * 1000);
+    await this.exited;
+    clearTimeout(timer);
+  }
+
+  private write(message: any): void {
+    if (this.alive || message.method === "cancel") this.child.stdin?.write(`${JSON.stringify(message)}\n`);
+  }
+
+  private read(chunk: Buffer): void {
+    let start = 0;
+    for (let at = chunk.indexOf(10); at >= 0; at = chunk.indexOf(10, start)) {
+      const line = Buffer.concat([...this.parts, chunk.subarray(start, at)]).toString("utf8");
+      this.parts = [];
+      start = at + 1;
+      this.take(line);
+    }
+    if (start < chunk.length) this.parts.push(chunk.subarray(start));
+  }
+
+  private take(line: string): void {
+    let message: any;
+    try {
+      message = JSON.parse(line);
+    } catch {
+      return; // not ours: the Python side keeps standard output for the protocol alone
+    }
+    if (typeof message.method === "string") {
+      const event = message.params?.event ?? {};
+      if (message.method === "deadline/extend") this.waiting.get(event.id)?.extend(event.seconds);
+      else this.receive(message.method, event, message.id);
+      return;
+    }
+    const waiting = this.waiting.get(message.id);
+    if (!waiting) return;
+    if (message.error) {
+      waiting.done({ ok: false, why: "refused", code: message.error.code, message: String(message.error.message) });
+    } else waiting.done({ ok: true, value: message.result });
+  }
+
+  private end(why: string): void {
+    const wasAlive = this.alive;
+    this.alive = false;
+    process.off("exit", this.killAtExit);
+    for (const waiting of [...this.waiting.values()]) waiting.done({ ok: false, why: "gone", message: why });
+    if (wasAlive) this.gone(why);
+  }
+}
+
+// One session ---------------------------------------------------------------------------------------------------------
+
+type HeldInput = { id: string; order: number; text: string; images: any[] };
+/** A message on its way into Pi: how often it was tried, and how often a try came through `input`. */
+type Sending = { text: string; tries: number; passed: number; done?: (problem?: string) => void };
+
+/** The session that this instance of the extension was made for; a switch or a reload makes another instance. */
+class Session {
+  private ctx: any;
+  private connection?: Connection;
+  private ready = false;
+  private firstStart?: Promise<void>;
+  private broken = false; // cannot work before something is installed anew
+  private over = false;
+  private running = false; // between agent_start and agent_settled
+  private reason: any = { reason: "startup" };
+  private backOff = BACK_OFF.first;
+  private nextStart = 0;
+  private heartbeat?: ReturnType<typeof setInterval>;
+  private beating = false;
+  private readonly told = new Set<string>();
+  private readonly registered = new Set<string>();
+  private wants = new Set<string>();
+  private watch = { headers: false, requests: false };
+  // How far the Python side knows the session.
+  private sent = 0;
+  private sentLeaf: string | null = null;
+  private leafMoved = false; // other than by entries that were appended
+  // Held input.
+  private held: HeldInput[] = [];
+  private holding = false;
+  private releasing = false;
+  private order = 0;
+  private holdTimer?: ReturnType<typeof setTimeout>;
+  private sending: Sending[] = [];
+  // The compaction that is going on, as far as this extension knows.
+  private compacting?: { nonce: string; to?: string };
+  private addressedTo?: string;
+
+  constructor(private readonly pi: any) {
+    for (const tool of INSTALLED.tools) this.registerTool(tool);
+    for (const command of INSTALLED.commands) this.registerCommand(command);
+    pi.on("session_start", (event: any, ctx: any) => this.begin(event, ctx));
+    pi.on("session_shutdown", (event: any) => this.end(event));
+    pi.on("input", (event: any) => this.input(event));
+    pi.on("session_before_compact", (event: any) => this.beforeCompact(event));
+    pi.on("session_compact", (event: any) => this.compacted(event));
+    pi.on("session_compact_failed", (event: any) => this.compactFailed(event));
+    pi.on("agent_start", () => {
+      this.running = true;
+      this.tell("agent_start", {});
+    });
+    pi.on("agent_settled", (event: any) => {
+      this.running = false;
+      this.tell("agent_settled", { aborted: event.aborted });
+      this.settleSending();
+    });
+    pi.on("session_before_switch", (event: any) =>
+      this.askCancel("session_before_switch", { reason: event.reason, targetSessionFile: event.targetSessionFile }),
+    );
+    pi.on("session_before_fork", (event: any) =>
+      this.askCancel("session_before_fork", { entryId: event.entryId, position: event.position }),
+    );
+    pi.on("session_tree", (event: any) => {
+      this.leafMoved = true;
+      this.tell("session_tree", {
+        newLeafId: event.newLeafId,
+        oldLeafId: event.oldLeafId,
+        summaryEntryId: event.summaryEntry?.id,
+        fromExtension: event.fromExtension,
+      });
+    });
+    pi.on("model_select", (event: any) =>
+      this.tell("model_select", {
+        model: describeModel(event.model),
+        previousModel: describeModel(event.previousModel),
+        source: event.source,
+      }),
+    );
+  }
+
+  /** Handlers that make Pi prepare something for them are registered only when a plugin wants the hook. */
+  private registerWanted(): void {
+    const handlers: Record<string, (event: any, ctx: any) => any> = {
+      context: () => this.tell("context", {}),
+      turn_end: (event) =>
+        this.boundary("turn_end", event, {
+          turnIndex: event.turnIndex,
+          messageEntryId: event.messageEntryId,
+          toolResultEntryIds: event.toolResultEntryIds,
+        }),
+      agent_before_settle: (event) => this.boundary("agent_before_settle", event, {}),
+      before_provider_headers: (event) => this.providerHeaders(event),
+      before_provider_request: (event) => this.providerRequest(event),
+    };
+    for (const [name, handler] of Object.entries(handlers)) {
+      if (!this.wants.has(name) || this.registered.has(name)) continue;
+      this.registered.add(name);
+      this.pi.on(name, handler);
+    }
+  }
+
+  // Start and end -----------------------------------------------------------------------------------------------------
+
+  private begin(event: any, ctx: any): void {
+    this.ctx = ctx;
+    this.reason = { reason: event.reason, previousSessionFile: event.previousSessionFile };
+    this.giveBackLeftOver();
+    // Not awaited: Pi starts meanwhile, and the first input waits for it.
+    this.firstStart = this.start();
+  }
+
+  private async start(): Promise<void> {
+    let connection: Connection;
+    try {
+      connection = new Connection(
+        INSTALLED.command,
+        (method, message, id) => this.receive(connection, method, message, id),
+        (why) => this.gone(why, connection),
+      );
+    } catch (error) {
+      this.gone(`it cannot be started: ${error instanceof Error ? error.message : error}`, undefined);
+      return;
+    }
+    this.connection = connection;
+    const began = Date.now();
+    const left = () => Math.max(limits.start - (Date.now() - began) / 1000, 0.001);
+    const hello = { protocol: PROTOCOL, version: INSTALLED.version };
+    const greeting = await connection.request("initialize", { event: hello }, left());
+    if (!greeting.ok) return this.startFailed(connection, greeting);
+    const { answerSeconds, compactionSeconds, toolSeconds, heartbeatSeconds } = greeting.value;
+    limits.answer = answerSeconds;
+    limits.compaction = compactionSeconds;
+    limits.tool = toolSeconds;
+    limits.heartbeat = heartbeatSeconds;
+    if (this.over) return;
+    let started = await connection.request("session/start", this.describeSession(false), left());
+    if (started.ok && started.value.need === "entries" && !this.over) {
+      started = await connection.request("session/start", this.describeSession(true), left());
+    }
+    if (!started.ok) return this.startFailed(connection, started);
+    if (this.over) return;
+    this.ready = true;
+    this.wants = new Set(started.value.wants);
+    this.registerWanted();
+    this.deactivate(new Set(started.value.unavailableTools));
+    if (greeting.value.manifest !== INSTALLED.digest) {
+      this.tellOnce("manifest", "contexthost: plugins have changed; run `contexthost pi install` and /reload.", "warning");
+    }
+    for (const warning of greeting.value.warnings) this.tellOnce(warning, `contexthost: ${warning}`, "warning");
+    this.heartbeat = setInterval(() => void this.beat(connection), limits.heartbeat * 1000);
+    this.heartbeat.unref?.();
+    this.sync();
+  }
+
+  private startFailed(connection: Connection, answer: Answer & { ok: false }): void {
+    if (this.over || answer.why === "gone") return; // `gone` has told it
+    if (answer.code === CODE.versionMismatch) {
+      this.broken = true;
+      this.tellOnce("version", `contexthost: ${answer.message}. Pi goes on without it.`, "error");
+    }
+    this.gone(answer.message, connection);
+    connection.kill();
+  }
+
+  private describeSession(withEntries: boolean): any {
+    const manager = this.ctx.sessionManager;
+    const entries = manager.getEntries();
+    this.sent = entries.length;
+    this.sentLeaf = manager.getLeafId();
+    const params: any = {
+      state: this.state(),
+      event: {
+        ...this.reason,
+        mode: this.ctx.mode,
+        hasUI: this.ctx.hasUI,
+        sessionId: manager.getSessionId(),
+        header: manager.getHeader(),
+        file: manager.getSessionFile(),
+        count: entries.length,
+        lastId: entries[entries.length - 1]?.id ?? null,
+        leaf: this.sentLeaf,
+        model: describeModel(this.ctx.model),
+      },
+    };
+    if (withEntries) params.sync = { from: 0, entries, leaf: this.sentLeaf };
+    return params;
+  }
+
+  /** What is left of the Python side after it went away: nothing that Pi could notice. */
+  private gone(why: string, connection: Connection | undefined): void {
+    if (connection !== this.connection) return;
+    const lived = this.connection ? Date.now() - this.connection.startedAt : 0;
+    const neverRan = !this.ready;
+    this.ready = false;
+    this.connection = undefined;
+    clearInterval(this.heartbeat);
+    if (this.over) return;
+    // Never there: its tools go, too. After it has run they stay, or else the prompt cache would be lost.
+    if (neverRan && this.wants.size === 0) this.deactivate(new Set(INSTALLED.tools.map((tool) => tool.name)));
+    if (this.broken) return;
+    if (lived > BACK_OFF.healthyAfter) this.backOff = BACK_OFF.first;
+    this.nextStart = Date.now() + this.backOff;
+    this.backOff = Math.min(this.backOff * BACK_OFF.factor, BACK_OFF.longest);
+    this.tellOnce("gone", `contexthost: the Python side has stopped (${why}). Pi goes on without it; it is started again.`, "warning");
+    if (this.holding) this.release();
+  }
+
+  private async beat(connection: Connection): Promise<void> {
+    if (!connection.alive || this.over || this.beating) return;
+    this.beating = true;
+    for (const seconds of [limits.heartbeat * (MISSED_HEARTBEATS - 1), limits.heartbeat]) {
+      const answer = await connection.request("ping", {}, seconds);
+      if (answer.ok || answer.why !== "late") break;
+      // Asked twice: after a machine has slept the first answer is late in any case.
+      if (seconds === limits.heartbeat) connection.kill(); // its exit tells the rest
+    }
+    this.beating = false;
+  }
+
+  /** Whether the Python side can be asked; starts it again when its time has come. */
+  private async up(): Promise<boolean> {
+    if (this.over || this.broken) return false;
+    if (!this.ready && this.firstStart) await this.firstStart;
+    this.revive();
+    return this.ready && !this.over;
+  }
+
+  private revive(): void {
+    if (this.over || this.broken || this.connection || !this.firstStart || Date.now() < this.nextStart) return;
+    this.reason = { reason: "reload" };
+    void this.start(); // nobody waits: Pi goes on without it until it is there
+  }
+
+  private async end(event: any): Promise<void> {
+    this.over = true;
+    clearInterval(this.heartbeat);
+    clearTimeout(this.holdTimer);
+    this.giveBack(event.reason);
+    const connection = this.connection;
+    if (!connection) return;
+    const last = { reason: event.reason, targetSessionFile: event.targetSessionFile };
+    await connection.request("session/end", { sync: this.news(), event: last }, limits.end);
+    await connection.stop();
+  }
+
+  // What Python knows ---------------------------------------------------------------------------------------------------
+
+  private state(): any {
+    return { idle: this.ctx.isIdle(), pending: this.ctx.hasPendingMessages() };
+  }
+
+  /** The entries since the last message, and where the branch ends. */
+  private news(): any {
+    const manager = this.ctx.sessionManager;
+    const leaf: string | null = manager.getLeafId();
+    const fresh = this.leafMoved ? undefined : this.behindLeaf(leaf);
+    if (fresh?.length === 0) return undefined;
+    const from = this.sent;
+    const entries = fresh ?? manager.getEntries().slice(from);
+    this.leafMoved = false;
+    this.sent = from + entries.length;
+    this.sentLeaf = leaf;
+    this.confirm(entries);
+    return { from, leaf, entries };
+  }
+
+  /** What was appended to the branch: every entry becomes the leaf, so all lie between the old leaf and the new. */
+  private behindLeaf(leaf: string | null): any[] | undefined {
+    const fresh: any[] = [];
+    for (let at = leaf; at !== this.sentLeaf; at = fresh[fresh.length - 1].parentId ?? null) {
+      const entry = at === null || fresh.length > 1000 ? undefined : this.ctx.sessionManager.getEntry(at);
+      if (!entry) return undefined; // not on the same branch: all entries must be looked at
+      fresh.push(entry);
+    }
+    return fresh.reverse();
+  }
+
+  private params(event: any): any {
+    return { sync: this.news(), state: this.state(), event };
+  }
+
+  private sync(): void {
+    if (this.ready && !this.over) this.connection?.notify("sync", this.params({}));
+  }
+
+  /** Tells of something that needs no answer. */
+  private tell(hook: string, event: any): void {
+    this.revive();
+    if (this.ready && !this.over) this.connection?.notify(`hook/${hook}`, this.params(event));
+  }
+
+  /** Asks the plugins; undefined when there is nobody to ask, or no answer in time. */
+  private async ask(hook: string, event: () => any, seconds: number, signal?: AbortSignal): Promise<any> {
+    if (!(await this.up())) return undefined;
+    const answer = await this.connection!.request(`hook/${hook}`, this.params(event()), seconds, signal);
+    if (answer.ok) return answer.value;
+    if (answer.why === "late") {
+      this.tellOnce("late", `contexthost: ${answer.message}. Pi goes on without it.`, "warning");
+    }
+    return undefined;
+  }
+
+  private async askCancel(hook: string, event: any): Promise<any> {
+    const answer = await this.ask(hook, () => event, limits.answer);
+    if (!answer?.cancel) return undefined;
+    if (answer.reason) this.notify(answer.reason, "warning");
+    return { cancel: true };
+  }
+
+  // Hooks that are answered ---------------------------------------------------------------------------------------------
+
+  private async boundary(hook: string, event: any, more: any): Promise<any> {
+    const asked = { ...more, outcome: event.outcome, entries: event.entries, continue: event.continue };
+    const answer = await this.ask(hook, () => asked, limits.answer, this.ctx.signal);
+    if (!answer?.entries) return undefined;
+    const goOn = event.continue || answer.continue;
+    if (answer.entries.length === 0 && goOn === event.continue) return undefined;
+    return { entries: [...event.entries, ...answer.entries], continue: goOn };
+  }
+
+  private async providerHeaders(event: any): Promise<void> {
+    if (!this.watch.headers) return;
+    const answer = await this.ask("before_provider_headers", () => ({ headers: event.headers }), limits.answer, this.ctx.signal);
+    for (const [name, value] of Object.entries(answer?.headers ?? {})) {
+      for (const known of Object.keys(event.headers)) {
+        if (known !== name && known.toLowerCase() === name.toLowerCase()) delete event.headers[known];
+      }
+      event.headers[name] = value;
+    }
+  }
+
+  private async providerRequest(event: any): Promise<any> {
+    if (!this.watch.requests) return undefined;
+    const answer = await this.ask("before_provider_request", () => ({ payload: event.payload }), limits.answer, this.ctx.signal);
+    return answer?.payload;
+  }
+
+  // Compaction ----------------------------------------------------------------------------------------------------------
+
+  private async beforeCompact(event: any): Promise<any> {
+    const [nonce, to, instructions] = readMark(event.customInstructions);
+    this.addressedTo = to;
+    if (!this.compacting) this.compacting = { nonce: "", to };
+    const known = !to || nonce === this.compacting.nonce;
+    const preparation = event.preparation;
+    const asked = () => ({
+      reason: event.reason,
+      willRetry: event.willRetry,
+      customInstructions: instructions,
+      addressedTo: to,
+      firstKeptEntryId: preparation.firstKeptEntryId,
+      tokensBefore: preparation.tokensBefore,
+      settings: preparation.settings,
+    });
+    const answer = known ? await this.ask("session_before_compact", asked, limits.compaction, event.signal) : undefined;
+    if (event.signal?.aborted) return { cancel: true };
+    if (answer?.cancel) {
+      if (answer.reason) this.notify(answer.reason, "warning");
+      return { cancel: true };
+    }
+    if (answer?.compaction) return { compaction: answer.compaction };
+    if (!to) return undefined; // Pi's own summary, or another extension's
+    // Addressed to one plugin: nobody else may do it in its place, and no model.
+    this.notify(`contexthost: ${to} did not compact${answer?.problem ? ` (${answer.problem})` : ""}; nothing was changed.`, "error");
+    return { cancel: true };
+  }
+
+  private compacted(event: any): void {
+    const entryId = this.newestCompaction() ?? event.compactionEntry?.id;
+    this.tell("session_compact", {
+      entryId,
+      reason: event.reason,
+      willRetry: event.willRetry,
+      fromExtension: event.fromExtension,
+    });
+    this.compactionOver();
+  }
+
+  private compactFailed(event: any): void {
+    this.tell("session_compact_failed", {
+      reason: event.reason,
+      aborted: event.aborted,
+      willRetry: event.willRetry,
+      fromExtension: event.fromExtension,
+      errorMessage: event.errorMessage,
+      addressedTo: this.addressedTo,
+    });
+    this.compactionOver();
+  }
+
+  /** Also while Pi tells of the end: it counts as compacting until all handlers are done. */
+  private isCompacting(): boolean {
+    return this.compacting !== undefined || (!this.running && !this.ctx.isIdle());
+  }
+
+  private compactionOver(): void {
+    this.compacting = undefined;
+    this.addressedTo = undefined;
+    this.sendHeldSoon();
+  }
+
+  /** Pi names the compaction by its summary's text; two with the same summary give the older one. */
+  private newestCompaction(): string | undefined {
+    const entries = this.ctx.sessionManager.getEntries();
+    for (let at = entries.length - 1; at >= 0; at--) if (entries[at].type === "compaction") return entries[at].id;
+    return undefined;
+  }
+
+  private compact(connection: Connection, id: number, asked: any): void {
+    const busy = !this.ctx.isIdle();
+    if (this.isCompacting()) {
+      connection.refuse(id, CODE.unsupported, "a compaction is going on already");
+      return;
+    }
+    if (busy && asked.onlyIfIdle) {
+      connection.refuse(id, CODE.unsupported, "Pi is not idle");
+      return;
+    }
+    const nonce = randomUUID();
+    const mine = { nonce, to: asked.to ?? undefined };
+    this.compacting = mine;
+    const instructions = asked.instructions ?? undefined;
+    const over = () => {
+      if (this.compacting === mine) this.compacting = undefined;
+      this.sendHeldSoon();
+    };
+    this.ctx.compact({
+      customInstructions: asked.to ? `${MARK}${nonce}:${asked.to}\n${instructions ?? ""}` : instructions,
+      onComplete: () => {
+        if (this.over) return;
+        this.sync();
+        connection.answer(id, { entryId: this.newestCompaction() });
+        over();
+      },
+      onError: (error: Error) => {
+        if (this.over) return; // never act in a session that is ending
+        const nothing = /nothing to compact|already compacted/i.test(error.message);
+        connection.refuse(id, nothing ? CODE.nothingToCompact : CODE.failed, error.message);
+        over();
+      },
+    });
+  }
+
+  // Input, held and sent ------------------------------------------------------------------------------------------------
+
+  private async input(event: any): Promise<any> {
+    const order = ++this.order;
+    const fits = (sending: Sending) => sending.text === event.text && sending.passed < sending.tries;
+    const own = event.source === "extension" ? this.sending.find(fits) : undefined;
+    if (own) {
+      if (own.passed++ > 0) return { action: "handled" }; // a second try of what has gone through already
+    } else if (this.holding) return this.hold(order, event.text, event.images);
+    const asked = () => ({
+      text: event.text,
+      images: event.images ?? [],
+      source: event.source,
+      streamingBehavior: event.streamingBehavior,
+    });
+    await this.up();
+    const answer: any = this.wants.has("input") ? await this.ask("input", asked, limits.answer) : undefined;
+    const text = answer?.text ?? event.text;
+    const images = answer?.images ?? event.images;
+    if (answer?.action === "handled") return { action: "handled" };
+    const mayHold = this.ctx.mode === "tui" || this.ctx.mode === "rpc"; // the others end after this prompt
+    if (!own && !this.over && mayHold && (answer?.action === "hold" || this.holding)) return this.hold(order, text, images);
+    if (answer?.text === undefined) return { action: "continue" };
+    if (own) own.text = text;
+    return { action: "transform", text, images };
+  }
+
+  private hold(order: number, text: string, images: any[] | undefined): any {
+    const item = { id: randomUUID(), order, text, images: images ?? [] };
+    const session = this.ctx.sessionManager.getSessionId();
+    this.pi.appendEntry(HELD, { id: item.id, session, text, images: item.images.length });
+    this.held.push(item);
+    if (!this.holding) {
+      this.holding = true;
+      this.holdTimer = setTimeout(() => {
+        this.notify("contexthost: a message was held back too long; it is sent now.", "warning");
+        this.release();
+      }, (limits.compaction + 10) * 1000);
+    }
+    this.sync();
+    return { action: "handled" };
+  }
+
+  private release(): void {
+    if (!this.holding || this.over) return;
+    this.releasing = true;
+    this.sendHeld();
+  }
+
+  /** After a compaction: Pi still counts as compacting while it tells of the end. */
+  private sendHeldSoon(): void {
+    if (this.releasing) setTimeout(() => this.sendHeld(), 10);
+  }
+
+  private sendHeld(): void {
+    if (!this.releasing || this.over) return;
+    if (this.isCompacting()) {
+      setTimeout(() => this.sendHeld(), 25); // Pi refuses prompts meanwhile
+      return;
+    }
+    const items = this.held.sort((a, b) => a.order - b.order);
+    this.held = [];
+    this.holding = this.releasing = false;
+    clearTimeout(this.holdTimer);
+    this.pi.appendEntry(SENT, { ids: items.map((item) => item.id) });
+    const text = joined(items);
+    // A template or skill is expanded as it would have been; a command never gets here.
+    this.send(text, items.flatMap((item) => item.images), items.length === 1, (problem) => {
+      if (problem) this.offer(text, `contexthost: a held message could not be sent (${problem})`, imageCount(items));
+    });
+  }
+
+  /** Sends a message and looks whether Pi has taken it: a refusal shows nowhere else. */
+  private send(text: string, images: any[], expand: boolean, done: (problem?: string) => void): void {
+    const sending: Sending = { text, tries: 0, passed: 0, done };
+    this.sending.push(sending);
+    const content = images.length > 0 ? [{ type: "text", text }, ...images] : text;
+    const attempt = () => {
+      if (this.over || sending.passed > 0) return;
+      if (this.isCompacting()) {
+        setTimeout(attempt, 100); // Pi refuses prompts meanwhile
+        return;
+      }
+      if (sending.tries >= 20) {
+        this.drop(sending, "Pi did not take it");
+        return;
+      }
+      sending.tries++;
+      this.pi.sendUserMessage(content, { deliverAs: "followUp", expandPromptTemplates: expand });
+      setTimeout(attempt, 250 * sending.tries);
+    };
+    attempt();
+  }
+
+  private drop(sending: Sending, problem: string): void {
+    this.sending = this.sending.filter((other) => other !== sending);
+    sending.done?.(problem);
+  }
+
+  /** The entries of sent messages have appeared. */
+  private confirm(entries: any[]): void {
+    if (this.sending.length === 0) return;
+    for (const entry of entries) {
+      if (entry.type !== "message" || entry.message?.role !== "user") continue;
+      const text = textOf(entry.message.content);
+      const found = this.sending.find((sending) => sending.passed > 0 && sending.done && sending.text === text);
+      found?.done?.();
+      if (found) found.done = undefined;
+    }
+    this.sending = this.sending.filter((sending) => sending.done || sending.passed === 0 || sending.passed < sending.tries);
+  }
+
+  /** After a run: what went through `input` is in, although its text may have been changed on the way. */
+  private settleSending(): void {
+    if (this.ctx.hasPendingMessages()) return;
+    for (const sending of this.sending) if (sending.passed > 0) sending.done?.();
+    this.sending = this.sending.filter((sending) => sending.passed < sending.tries);
+  }
+
+  /** At the end of the session: held input never goes into another one. */
+  private giveBack(reason: string): void {
+    if (this.held.length === 0 || this.ctx.mode !== "tui" || reason === "quit") return; // found at the next start
+    const items = this.held.sort((a, b) => a.order - b.order);
+    this.held = [];
+    this.pi.appendEntry(SENT, { ids: items.map((item) => item.id), returned: true });
+    this.offer(joined(items), "contexthost: a held message was not sent", imageCount(items));
+  }
+
+  /** At the start: what was held when the session ended, and never sent. */
+  private giveBackLeftOver(): void {
+    if (this.ctx.mode !== "tui" && this.ctx.mode !== "rpc") return;
+    const manager = this.ctx.sessionManager;
+    const left = new Map<string, any>();
+    for (const entry of manager.getEntries()) {
+      if (entry.type !== "custom") continue;
+      if (entry.customType === HELD && entry.data?.session === manager.getSessionId()) left.set(entry.data.id, entry.data);
+      if (entry.customType === SENT) for (const id of entry.data?.ids ?? []) left.delete(id);
+    }
+    if (left.size === 0) return;
+    const items = [...left.values()];
+    this.pi.appendEntry(SENT, { ids: items.map((item) => item.id), returned: true });
+    const text = items.map((item) => item.text).join("\n\n");
+    const images = items.reduce((sum, item) => sum + (item.images ?? 0), 0);
+    this.offer(text, "contexthost: a message was held back when this session ended, and not sent", images);
+  }
+
+  /** Puts text into the editor behind what is there; where there is no editor, shows it. */
+  private offer(text: string, what: string, images = 0): void {
+    const attach = images > 0 ? ` ${images} image${images > 1 ? "s" : ""} must be attached again.` : "";
+    if (this.ctx.mode === "tui") {
+      const draft = this.ctx.ui.getEditorText();
+      this.ctx.ui.setEditorText(draft ? `${draft}\n\n${text}` : text);
+      this.notify(`${what}: it is in the editor.${attach}`, "warning");
+    } else this.notify(`${what}: ${text}${attach && `\n${attach.trim()}`}`, "warning");
+  }
+
+  // What Python asks for ------------------------------------------------------------------------------------------------
+
+  private receive(connection: Connection, method: string, event: any, id?: number): void {
+    if (this.over || connection !== this.connection) {
+      if (id !== undefined) connection.refuse(id, CODE.failed, "the session is ending");
+      return;
+    }
+    try {
+      this.handle(connection, method, event, id);
+    } catch (error) {
+      if (id !== undefined) connection.refuse(id, CODE.failed, error instanceof Error ? error.message : String(error));
+    }
+  }
+
+  private handle(connection: Connection, method: string, event: any, id?: number): void {
+    const ui = this.ctx.ui;
+    const answer = (value: any) => id !== undefined && connection.answer(id, value);
+    switch (method) {
+      case "ui/notify":
+        return this.notify(event.message, event.level);
+      case "ui/setStatus":
+        return ui.setStatus(event.key, event.text ?? undefined);
+      case "ui/setEditorText":
+        return ui.setEditorText(event.text);
+      case "ui/getEditorText":
+        answer(ui.getEditorText());
+        return;
+      case "ui/confirm":
+        ui.confirm(event.title, event.message, { timeout: event.seconds * 1000 }).then(answer, () => answer(false));
+        return;
+      case "model/credential":
+        // Pi's own key or token of a provider, for a plugin that talks to it; it goes no further than this pipe.
+        this.ctx.modelRegistry.getApiKeyForProvider(event.provider).then(
+          (key: string | undefined) => answer({ key: key ?? null }),
+          () => answer({ key: null }),
+        );
+        return;
+      case "provider/watch":
+        this.watch = { headers: event.headers, requests: event.requests };
+        return;
+      case "session/compact":
+        return this.compact(connection, id!, event);
+      case "session/send":
+        return this.send(event.text, event.images, false, (problem) =>
+          problem ? connection.refuse(id!, CODE.failed, problem) : connection.answer(id!, {}),
+        );
+      case "session/appendEntry":
+        this.pi.appendEntry(event.customType, event.data);
+        this.sync();
+        answer({});
+        return;
+      case "session/abort":
+        return this.ctx.abort();
+      case "session/resync":
+        this.sent = 0;
+        this.leafMoved = true;
+        return this.sync();
+      case "held/release":
+        return this.release();
+      case "cancel":
+        return; // what was asked for cannot be taken back in Pi
+      default:
+        if (id !== undefined) connection.refuse(id, CODE.methodNotFound, `this extension has no ${method}`);
+    }
+  }
+
+  private notify(message: string, level: "info" | "warning" | "error"): void {
+    if (this.ctx.hasUI) this.ctx.ui.notify(message, level);
+    else console.error(message);
+  }
+
+  private tellOnce(kind: string, message: string, level: "info" | "warning" | "error"): void {
+    if (this.told.has(kind)) return;
+    this.told.add(kind);
+    this.notify(message, level);
+  }
+
+  // Tools and commands --------------------------------------------------------------------------------------------------
+
+  private registerTool(tool: { name: string; description: string; parameters: any }): void {
+    this.pi.registerTool({
+      ...tool,
+      label: tool.name,
+      execute: async (toolCallId: string, given: any, signal: AbortSignal | undefined) => {
+        if (!(await this.up())) throw new Error("contexthost is not running; this tool cannot be used now");
+        const asked = { name: tool.name, toolCallId, arguments: given };
+        const answer = await this.connection!.request("tool/call", this.params(asked), limits.tool, signal);
+        if (!answer.ok) throw new Error(answer.message);
+        if (answer.value.isError) throw new Error(textOf(answer.value.content));
+        return { content: answer.value.content, details: answer.value.details ?? {} };
+      },
+    });
+  }
+
+  private registerCommand(command: { name: string; description: string }): void {
+    this.pi.registerCommand(command.name, {
+      description: command.description,
+      handler: async (given: string) => {
+        if (!(await this.up())) {
+          this.notify(`contexthost is not running; /${command.name} cannot be used now.`, "error");
+          return;
+        }
+        const asked = { name: command.name, arguments: given };
+        const answer = await this.connection!.request("command/run", this.params(asked), limits.tool);
+        if (!answer.ok) this.notify(`/${command.name}: ${answer.message}`, "error");
+        else if (answer.value.text) this.notify(answer.value.text, "info");
+      },
+    });
+  }
+
+  private deactivate(names: Set<string>): void {
+    const active: string[] = this.pi.getActiveTools();
+    if (active.some((name) => names.has(name))) this.pi.setActiveTools(active.filter((name) => !names.has(name)));
+  }
+}
+
+// Small things --------------------------------------------------------------------------------------------------------
+
+function describeModel(model: any): any {
+  if (!model) return null;
+  const { provider, id, api, contextWindow, maxTokens, promptCache, cost, baseUrl, headers } = model;
+  const { reasoning, thinkingLevelMap, input } = model;
+  const limits = { contextWindow, maxTokens, promptCache, cost, reasoning, thinkingLevelMap, input };
+  return { provider, id, api, baseUrl, headers, ...limits };
+}
+
+/** The mark that addresses a compaction to one plugin: nonce, plugin, and what is left of the instructions. */
+function readMark(instructions: string | undefined): [string, string | undefined, string | undefined] {
+  if (!instructions?.startsWith(MARK)) return ["", undefined, instructions];
+  const end = instructions.indexOf("\n");
+  const [nonce, to] = instructions.slice(MARK.length, end < 0 ? undefined : end).split(":");
+  return [nonce, to || undefined, (end < 0 ? "" : instructions.slice(end + 1)) || undefined];
+}
+
+function textOf(content: any): string {
+  if (typeof content === "string") return content;
+  return (content ?? []).filter((block: any) => block.type === "text").map((block: any) => block.text).join("\n");
+}
+
+function joined(items: { text: string }[]): string {
+  return items.map((item) => item.text).filter((text) => text !== "").join("\n\n");
+}
+
+function imageCount(items: HeldInput[]): number {
+  return items.reduce((sum, item) => sum + item.images.length, 0);
+}
+
+export default function contexthost(pi: any): void {
+  if (INSTALLED.command.length > 0) new Session(pi);
+}

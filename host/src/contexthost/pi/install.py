@@ -1,0 +1,234 @@
+"""Putting the extension into Pi's extensions directory, taking it out again, and looking what is there."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import importlib.metadata
+import json
+import re
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, Final
+
+from contexthost import paths
+from contexthost.config import HostSettings, load_settings
+from contexthost.errors import ContexthostError
+from contexthost.pi.commands import HostCommands
+from contexthost.pi.manifest import manifest_digest, manifest_of
+from contexthost.pi.protocol import PROTOCOL_VERSION
+from contexthost.runtime import load_plugins
+
+__all__ = [
+    "FILE_NAME",
+    "Installed",
+    "NotOurs",
+    "answers",
+    "extension_path",
+    "install",
+    "read_installed",
+    "rivals",
+    "uninstall",
+]
+
+FILE_NAME: Final = "contexthost.ts"
+
+_FILLED: Final = re.compile(r"/\*@installed\*/\n.*?/\*@end\*/", re.DOTALL)
+_SIGNATURE: Final = re.compile(r"// contexthost-digest: ([0-9a-f]{64})\n\Z")
+_ANSWER_SECONDS: Final = 20.0
+
+
+class NotOurs(ContexthostError):
+    """The file in the extensions directory is not, or no longer, what ``contexthost pi install`` wrote."""
+
+
+@dataclass(frozen=True, slots=True)
+class Installed:
+    """What an installed extension says of itself.
+
+    ``intact`` is whether the file is as it was written; ``current`` whether its manifest has the tools and commands
+    of the plugins that are installed now, and its text is this version's.
+    """
+
+    path: Path
+    version: str
+    command: tuple[str, ...]
+    digest: str
+    intact: bool
+    current: bool
+
+
+def extension_path(agent_dir: Path | None = None) -> Path:
+    """Where the extension is written; the directory may not exist yet."""
+    return (agent_dir or paths.pi_agent_dir()) / "extensions" / FILE_NAME
+
+
+def _manifest() -> dict[str, Any]:
+    return manifest_of(load_plugins(load_settings(HostSettings, "host").values, extra=[HostCommands()]))
+
+
+def _text() -> str:
+    """The extension as it would be written now: by this interpreter, for the plugins that it has."""
+    manifest = _manifest()
+    # -P: the directory that Pi runs in must not be a place that modules are imported from.
+    command = [sys.executable, "-P", "-m", "contexthost", "pi", "serve"]
+    values = {
+        "version": importlib.metadata.version("contexthost"),
+        "digest": manifest_digest(manifest),
+        "command": command,
+        **manifest,
+    }
+    lines = "".join(f"  {key}: {json.dumps(value)},\n" for key, value in values.items())
+    source = (files("contexthost.pi") / "extension.ts").read_text(encoding="utf-8")
+    filled = _FILLED.sub(lambda _: f"/*@installed*/\n{lines}  /*@end*/", source, count=1)
+    return f"{filled}// contexthost-digest: {hashlib.sha256(filled.encode()).hexdigest()}\n"
+
+
+def install(agent_dir: Path | None = None, *, force: bool = False) -> Path:
+    """Writes the extension, or writes it anew; returns its path.
+
+    Raises:
+        NotOurs: a file of that name is there which this did not write, or which was edited since, and not ``force``.
+        ContexthostError: it cannot be written.
+    """
+    path = extension_path(agent_dir)
+    if not force:
+        _check_ours(path, "replace")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        paths.write_private(path, _text().encode())
+    except OSError as error:
+        raise ContexthostError(f"{path} cannot be written: {error.strerror or error}") from error
+    return path
+
+
+def uninstall(agent_dir: Path | None = None, *, force: bool = False) -> Path | None:
+    """Removes the extension; returns where it was, None if it was not installed.
+
+    Raises:
+        NotOurs: the file there is not as it was written, and not ``force``.
+        ContexthostError: it cannot be removed.
+    """
+    path = extension_path(agent_dir)
+    if not path.exists():
+        return None
+    if not force:
+        _check_ours(path, "remove")
+    try:
+        path.unlink()
+    except OSError as error:
+        raise ContexthostError(f"{path} cannot be removed: {error.strerror or error}") from error
+    return path
+
+
+def _check_ours(path: Path, what: str) -> None:
+    if not path.exists():
+        return
+    if not _is_intact(_read(path)):
+        raise NotOurs(
+            f"{path} was not written by `contexthost pi install`, or was edited since; --force to {what} it anyway"
+        )
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_bytes().decode("utf-8", "replace")
+    except OSError as error:
+        raise ContexthostError(f"{path} cannot be read: {error.strerror or error}") from error
+
+
+def _is_intact(text: str) -> bool:
+    signature = _SIGNATURE.search(text)
+    return signature is not None and hashlib.sha256(text[: signature.start()].encode()).hexdigest() == signature[1]
+
+
+def read_installed(agent_dir: Path | None = None) -> Installed | None:
+    """The extension that is installed; None when there is none.
+
+    Raises:
+        ContexthostError: the file cannot be read.
+    """
+    path = extension_path(agent_dir)
+    if not path.exists():
+        return None
+    text = _read(path)
+
+    def value(key: str) -> Any:
+        found = re.search(rf"^  {key}: (.*),$", text, re.MULTILINE)
+        try:
+            return json.loads(found[1]) if found else None
+        except ValueError:
+            return None
+
+    command = value("command")
+    return Installed(
+        path=path,
+        version=str(value("version") or "?"),
+        command=tuple(command) if isinstance(command, list) else (),
+        digest=str(value("digest") or ""),
+        intact=_is_intact(text),
+        current=text == _text(),
+    )
+
+
+async def answers(command: Sequence[str]) -> str | None:
+    """Starts the Python side as Pi would and greets it; None when it answers, else what went wrong."""
+    if not command:
+        return "the extension names no command"
+    try:
+        process = await asyncio.create_subprocess_exec(
+            *command,
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            limit=1 << 22,
+        )
+    except OSError as error:
+        return f"{command[0]} cannot be started: {error.strerror or error}"
+    assert process.stdin is not None
+    assert process.stdout is not None
+    assert process.stderr is not None
+    greeting = {
+        "jsonrpc": "2.0",
+        "id": 1,
+        "method": "initialize",
+        "params": {"event": {"protocol": PROTOCOL_VERSION}},
+    }
+    try:
+        async with asyncio.timeout(_ANSWER_SECONDS):
+            process.stdin.write(json.dumps(greeting).encode() + b"\n")
+            line = await process.stdout.readline()
+            process.stdin.close()
+            errors = await process.stderr.read()
+            await process.wait()
+    except (TimeoutError, OSError) as error:
+        return f"no answer within {_ANSWER_SECONDS:g} s" if isinstance(error, TimeoutError) else str(error)
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+    try:
+        answer = json.loads(line)
+    except ValueError:
+        last = errors.decode("utf-8", "replace").strip().splitlines()[-1:] or ["no answer"]
+        return last[0]
+    problem = answer.get("error")
+    return None if problem is None else str(problem.get("message"))
+
+
+def rivals(agent_dir: Path | None = None) -> list[Path]:
+    """Other extensions in Pi's extensions directory that take part in compactions, as far as their text shows."""
+    directory = extension_path(agent_dir).parent
+    found = []
+    for pattern in ("*.ts", "*.js", "*/index.ts", "*/index.js"):
+        for path in directory.glob(pattern):
+            try:
+                text = path.read_text(encoding="utf-8", errors="replace")
+            except OSError:
+                continue
+            if path.name != FILE_NAME and "session_before_compact" in text:
+                found.append(path)
+    return sorted(found)

@@ -1,0 +1,282 @@
+"""JSON-RPC 2.0 over two pipes: one message a line, split on LF bytes; requests, notifications and answers both ways.
+
+Reading and writing happen on threads of their own, so that neither a plugin that blocks the event loop nor a Pi that
+does not read for a while stops the other direction, and the end of Pi is noticed in any case.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import queue
+import threading
+from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import msgspec
+
+from contexthost.errors import ContexthostError
+from contexthost.session.entries import MalformedLine, decode_json, encode_json
+
+__all__ = ["PROTOCOL_VERSION", "LineReader", "Message", "Peer", "RemoteError", "Sync", "decode_message"]
+
+PROTOCOL_VERSION: Final = 1
+"""Grows with every change that an extension or a Python side of the version before would misunderstand."""
+
+INVALID: Final = -32602
+METHOD_NOT_FOUND: Final = -32601
+INTERNAL: Final = -32603
+CANCELLED: Final = -32800
+"""The other side has withdrawn the request (the code that language servers use)."""
+VERSION_MISMATCH: Final = -32001
+UNSUPPORTED: Final = -32002
+NOTHING_TO_COMPACT: Final = -32003
+FAILED: Final = -32004
+
+_CHUNK: Final = 1 << 20
+
+_log = logging.getLogger(__name__)
+
+
+class RemoteError(ContexthostError):
+    """The other side answered a request with an error."""
+
+    def __init__(self, code: int, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class Sync(msgspec.Struct, frozen=True, rename={"start": "from"}):
+    """What happened to the session since the last message: entries in Pi's order, and where the branch ends.
+
+    ``start`` is the number of entries sent before these; ``entries`` are whole lines of the session file.
+    """
+
+    start: int
+    leaf: str | None = None
+    entries: list[msgspec.Raw] = []
+
+
+class _Params(msgspec.Struct):
+    sync: Sync | None = None
+    state: dict[str, Any] | None = None
+    event: dict[str, Any] = {}
+
+
+class _Error(msgspec.Struct):
+    code: int = INTERNAL
+    message: str = ""
+
+
+class _Envelope(msgspec.Struct):
+    method: str | None = None
+    id: int | str | None = None
+    params: _Params | None = None
+    result: Any = None
+    error: _Error | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One decoded message: a request (method and id), a notification (method), or an answer (id alone)."""
+
+    method: str | None = None
+    id: int | str | None = None
+    sync: Sync | None = None
+    state: Mapping[str, Any] | None = None
+    event: Mapping[str, Any] = field(default_factory=dict)
+    result: Any = None
+    error: tuple[int, str] | None = None
+
+
+_decode = msgspec.json.Decoder(_Envelope).decode
+
+
+def decode_message(line: bytes) -> Message:
+    """The message on one line.
+
+    Raises:
+        MalformedLine: not JSON, or not a message.
+    """
+    try:
+        envelope = _decode(line)
+    except (msgspec.MsgspecError, RecursionError, UnicodeError):
+        # Lone surrogates are escapes that the fast decoder refuses; Pi's messages may hold them.
+        envelope = _decode_slowly(line)
+    params = envelope.params or _Params()
+    error = (envelope.error.code, envelope.error.message) if envelope.error is not None else None
+    return Message(envelope.method, envelope.id, params.sync, params.state, params.event, envelope.result, error)
+
+
+def _decode_slowly(line: bytes) -> _Envelope:
+    value = decode_json(line)
+    if not isinstance(value, dict):
+        raise MalformedLine("not an object")
+    params = value.get("params")
+    sync = params.get("sync") if isinstance(params, dict) else None
+    if isinstance(sync, dict) and isinstance(sync.get("entries"), list):
+        sync["entries"] = [msgspec.Raw(encode_json(entry)) for entry in sync["entries"]]
+    try:
+        return msgspec.convert(value, _Envelope)
+    except msgspec.ValidationError as error:
+        raise MalformedLine(str(error)) from None
+
+
+class LineReader:
+    """Cuts a stream of bytes into lines at LF, however it arrives; a line of any length costs each byte once."""
+
+    def __init__(self) -> None:
+        self._parts: list[bytes] = []
+
+    def feed(self, chunk: bytes) -> list[bytes]:
+        """The lines that this chunk completes, without their LF; empty lines are left out."""
+        *ended, rest = chunk.split(b"\n")
+        if ended:
+            ended[0] = b"".join([*self._parts, ended[0]])
+            self._parts = []
+        if rest:
+            self._parts.append(rest)
+        return [line for line in ended if line.strip()]
+
+
+class Peer:
+    """One end of the connection.
+
+    ``receive`` is called on the event loop's thread for every request and notification, in order of arrival; it must
+    not block. ``closed`` is called once, there too, when the other side has gone; ``ended`` at the same moment on the
+    reading thread, where a blocked event loop cannot hold it up.
+    """
+
+    def __init__(
+        self,
+        read_fd: int,
+        write_fd: int,
+        *,
+        receive: Callable[[Message], None],
+        closed: Callable[[], None],
+        ended: Callable[[], None],
+    ) -> None:
+        self._read_fd = read_fd
+        self._write_fd = write_fd
+        self._receive = receive
+        self._closed = closed
+        self._ended = ended
+        self._loop = asyncio.get_running_loop()
+        self._outgoing: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+        self._waiting: dict[int, asyncio.Future[Any]] = {}
+        self._last_id = 0
+        self._gone = False
+        self._writer = threading.Thread(target=self._write_all, name="bridge-write", daemon=True)
+
+    def start(self) -> None:
+        """Starts both threads."""
+        threading.Thread(target=self._read_all, name="bridge-read", daemon=True).start()
+        self._writer.start()
+
+    def notify(self, method: str, event: Mapping[str, Any]) -> None:
+        """Sends a notification."""
+        self._send({"jsonrpc": "2.0", "method": method, "params": {"event": event}})
+
+    def request(self, method: str, event: Mapping[str, Any]) -> Coroutine[Any, Any, Any]:
+        """Sends a request, now, and gives what waits for the answer; a cancelled wait is told to the other side.
+
+        Waiting raises RemoteError when the answer is an error or the other side has gone.
+        """
+        self._last_id += 1
+        number = self._last_id
+        future: asyncio.Future[Any] = self._loop.create_future()
+        if self._gone:
+            future.set_exception(RemoteError(FAILED, "Pi has gone"))
+        self._waiting[number] = future
+        self._send({"jsonrpc": "2.0", "id": number, "method": method, "params": {"event": event}})
+        return self._wait(number, future)
+
+    async def _wait(self, number: int, future: asyncio.Future[Any]) -> Any:
+        try:
+            return await future
+        except asyncio.CancelledError:
+            self.notify("cancel", {"id": number})
+            raise
+        finally:
+            self._waiting.pop(number, None)
+
+    def answer(self, number: int | str, result: Any) -> None:
+        """Answers a request."""
+        self._send({"jsonrpc": "2.0", "id": number, "result": result})
+
+    def refuse(self, number: int | str, code: int, message: str) -> None:
+        """Answers a request with an error."""
+        self._send({"jsonrpc": "2.0", "id": number, "error": {"code": code, "message": message}})
+
+    def finish(self, seconds: float) -> None:
+        """Waits until everything sent so far is written, but not longer than so many seconds."""
+        self._outgoing.put(None)
+        self._writer.join(seconds)
+
+    def _send(self, message: Mapping[str, Any]) -> None:
+        if not self._gone:
+            self._outgoing.put(_encode(message))
+
+    def _write_all(self) -> None:
+        while (line := self._outgoing.get()) is not None:
+            view = memoryview(line + b"\n")
+            try:
+                while view:
+                    view = view[os.write(self._write_fd, view) :]
+            except OSError:  # Pi has gone; the reading side says so
+                return
+
+    def _read_all(self) -> None:
+        lines = LineReader()
+        while True:
+            try:
+                chunk = os.read(self._read_fd, _CHUNK)
+            except OSError:
+                break
+            if not chunk:
+                break
+            for line in lines.feed(chunk):
+                try:
+                    message = decode_message(line)
+                except MalformedLine as error:
+                    _log.error("a message of %d bytes from Pi cannot be read: %s", len(line), error)
+                    continue
+                self._post(self._take, message)
+        self._ended()
+        self._post(self._end)
+
+    def _post(self, call: Callable[..., None], *arguments: Any) -> None:
+        try:
+            self._loop.call_soon_threadsafe(call, *arguments)
+        except RuntimeError:  # the loop is closed: this process is ending
+            return
+
+    def _take(self, message: Message) -> None:
+        if message.method is not None:
+            self._receive(message)
+            return
+        future = self._waiting.get(message.id) if isinstance(message.id, int) else None
+        if future is None or future.done():
+            return
+        if message.error is not None:
+            future.set_exception(RemoteError(*message.error))
+        else:
+            future.set_result(message.result)
+
+    def _end(self) -> None:
+        self._gone = True
+        for future in self._waiting.values():
+            if not future.done():
+                future.set_exception(RemoteError(FAILED, "Pi has gone"))
+        self._closed()
+
+
+def _encode(message: Mapping[str, Any]) -> bytes:
+    try:
+        return encode_json(message)
+    except ContexthostError:
+        # A plugin's value that is not JSON must not cost the message: what it is stands in its place.
+        return json.dumps(message, default=repr).encode("ascii")

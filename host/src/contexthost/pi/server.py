@@ -1,0 +1,79 @@
+"""``contexthost pi serve``: the Python side of one Pi session, from its start to its end."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.metadata
+import logging
+import logging.handlers
+import os
+import sys
+import threading
+import time
+from typing import Final
+
+from contexthost import paths
+from contexthost.pi.bridge import Bridge
+from contexthost.pi.protocol import Peer
+
+__all__ = ["serve"]
+
+_END_SECONDS: Final = 5.0
+"""How long this process may go on after Pi has gone: plugins end their work, then it ends in any case."""
+
+_LOG_BYTES: Final = 1_000_000
+
+_log = logging.getLogger(__name__)
+
+
+def serve() -> None:
+    """Serves one Pi session over standard input and output; returns when Pi closes them.
+
+    Before any plugin is imported standard output is pointed at standard error, and standard input at nothing: what a
+    plugin prints, or a program that it starts reads, must not get into the protocol.
+    """
+    read_fd, write_fd = os.dup(0), os.dup(1)
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
+    os.dup2(2, 1)
+    _log_to_file()
+    asyncio.run(_serve(read_fd, write_fd))
+
+
+async def _serve(read_fd: int, write_fd: int) -> None:
+    over = asyncio.Event()
+    peer = Peer(
+        read_fd, write_fd, receive=lambda message: bridge.receive(message), closed=over.set, ended=_end_in_any_case
+    )
+    bridge = Bridge(peer)
+    peer.start()
+    await over.wait()
+    await bridge.close()
+    peer.finish(1.0)
+
+
+def _end_in_any_case() -> None:
+    """Ends this process some seconds after Pi has gone, whatever the event loop is doing."""
+
+    def end() -> None:
+        time.sleep(_END_SECONDS)
+        os._exit(0)
+
+    threading.Thread(target=end, name="bridge-end", daemon=True).start()
+
+
+def _log_to_file() -> None:
+    """The log of this process: the one place where all of a plugin's failures can be read."""
+    handler: logging.Handler
+    try:
+        directory = paths.private_dir(paths.state_dir())
+        handler = logging.handlers.RotatingFileHandler(
+            directory / "pi-bridge.log", maxBytes=_LOG_BYTES, backupCount=1, encoding="utf-8", errors="backslashreplace"
+        )
+    except OSError:
+        handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(logging.Formatter("%(asctime)s %(process)d %(levelname)s %(name)s: %(message)s"))
+    logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
+    logging.getLogger("asyncio").setLevel(logging.WARNING)
+    _log.info("contexthost %s serves process %d", importlib.metadata.version("contexthost"), os.getppid())

@@ -1,0 +1,64 @@
+"""``contexthost pi install``, ``uninstall``, ``status``: one file is written, just that removed, its state told."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from support.live_pi import PiHome
+from support.model_server import ModelServer
+
+
+@pytest.fixture
+def pi_home_dir(tmp_path: Path) -> Iterator[PiHome]:
+    with ModelServer() as server:
+        yield PiHome(tmp_path, server)
+
+
+def test_install_and_uninstall_leave_no_trace(pi_home_dir: PiHome) -> None:
+    before = {path.relative_to(pi_home_dir.agent) for path in pi_home_dir.agent.rglob("*")}
+    path = pi_home_dir.install()
+    assert "Wrote" in pi_home_dir.contexthost("pi", "install").stdout  # again: refreshes it
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert f"Removed {path}." in pi_home_dir.contexthost("pi", "uninstall").stdout
+    after = {path.relative_to(pi_home_dir.agent) for path in pi_home_dir.agent.rglob("*")}
+    assert after - before == {Path("extensions")}  # Pi's own directory, which others may be using by now
+    assert "not installed" in pi_home_dir.contexthost("pi", "uninstall").stdout
+
+
+def test_a_file_of_somebody_else_or_an_edited_one_is_left_alone(pi_home_dir: PiHome) -> None:
+    path = pi_home_dir.install()
+    edited = path.read_text() + "// mine\n"
+    for text in (edited, "export default function () {}\n"):
+        path.write_text(text)
+        for verb in ("install", "uninstall"):
+            run = pi_home_dir.contexthost("pi", verb, check=False)
+            assert (run.returncode, path.read_text()) == (1, text)
+            assert "was not written by `contexthost pi install`, or was edited since; --force" in run.stderr
+    pi_home_dir.contexthost("pi", "uninstall", "--force")
+    assert not path.exists()
+
+
+def test_status_says_whether_it_is_there_current_and_answered(pi_home_dir: PiHome) -> None:
+    run = pi_home_dir.contexthost("pi", "status", check=False)
+    assert (run.returncode, run.stdout) == (1, "Not installed: `contexthost pi install` puts it into Pi.\n")
+
+    path = pi_home_dir.install()
+    (path.parent / "other.ts").write_text('pi.on("session_before_compact", () => {});')
+    status = json.loads(pi_home_dir.contexthost("pi", "status", "--json").stdout)
+    assert (status["installed"], status["intact"], status["current"], status["answers"]) == (True, True, True, True)
+    assert status["otherCompactors"] == [str(path.parent / "other.ts")]
+
+    pi_home_dir.probe()  # a plugin with a tool and a command, installed later
+    run = pi_home_dir.contexthost("pi", "status", check=False)
+    assert run.returncode == 1
+    assert "out of date: run `contexthost pi install` again" in run.stdout
+
+    path.write_text(path.read_text().replace('"-m", "contexthost"', '"-m", "no_such_module"'))
+    run = pi_home_dir.contexthost("pi", "status", check=False)
+    assert "does not answer: " in run.stdout
+    assert "No module named no_such_module" in run.stdout
+    assert "edited since it was written" in run.stdout

@@ -1,0 +1,139 @@
+"""Input that a plugin holds in the real Pi: sent exactly once, with what arrived meanwhile, and never elsewhere."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+from support.live_pi import custom, live_home, read_entries, texts, wait_gone
+from support.model_server import Received, say
+
+SMALL = {"compaction": {"keepRecentTokens": 10, "reserveTokens": 16384}}
+IMAGE = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+PICTURE = {"type": "image", "data": IMAGE, "mimeType": "image/png"}
+
+
+def images(request: Received) -> int:
+    blocks = [block for message in request.body["messages"] for block in message["content"] or () if message["content"]]
+    return sum(1 for block in blocks if isinstance(block, dict) and block.get("type") == "image_url")
+
+
+def test_held_input_is_sent_once_joined_with_what_arrived_meanwhile(tmp_path: Path) -> None:
+    with live_home(tmp_path, lambda _: say("Answer. " * 50)) as home:
+        home.settings(**SMALL)
+        home.probe(compaction_seconds=1.0)
+        home.install()
+        with home.rpc() as pi:
+            pi.prompt("Question. " * 50)
+            pi.prompt("Question. " * 50)
+            requests = len(home.server.requests)
+            mark = pi.mark()
+            answer = pi.ask("prompt", message="hold: look at these", images=[PICTURE, PICTURE])
+            assert answer["data"]["disposition"] == "handled"
+            pi.event("compaction_start", after=mark)
+            assert pi.ask("follow_up", message="and at this", images=[PICTURE])["success"]
+            pi.event("agent_settled", after=mark)
+
+            (request,) = home.server.requests[requests:]
+            assert texts(request, "user")[-1] == "hold: look at these\n\nand at this"
+            assert images(request) == 3
+            users = [
+                entry["message"]
+                for entry in pi.entries()
+                if entry["type"] == "message" and entry["message"]["role"] == "user"
+            ]
+            assert len(users) == 3
+            assert [block.get("text") or block["data"] for block in users[-1]["content"]] == [
+                "hold: look at these\n\nand at this",
+                *[IMAGE] * 3,
+            ]
+            kinds = [
+                entry.get("customType") or entry["type"] for entry in pi.entries() if entry["type"] != "session_info"
+            ]
+            assert kinds[-6:] == [
+                "contexthost:held",
+                "contexthost:held",
+                "compaction",
+                "contexthost:sent",
+                "message",
+                "message",
+            ]
+            held, sent = (custom(pi.entries(), f"contexthost:{kind}") for kind in ("held", "sent"))
+            assert [(one["text"], one["images"]) for one in held] == [("hold: look at these", 2), ("and at this", 1)]
+            assert sent == [{"ids": [one["id"] for one in held]}]
+            assert pi.errors() == []
+            sources = [one["event"]["source"] for one in home.seen("input")]
+            assert sources == ["rpc", "rpc", "rpc", "extension"]  # the follow-up joined without being asked about
+
+
+def test_held_input_is_sent_when_its_compaction_fails_and_when_the_python_side_dies(tmp_path: Path) -> None:
+    with live_home(tmp_path, lambda _: say("Answer. " * 50)) as home:
+        home.settings(**SMALL)
+        home.probe(compaction="nothing")
+        home.install()
+        with home.rpc() as pi:
+            pi.prompt("Question. " * 50)
+            pi.prompt("Question. " * 50)
+            mark = pi.mark()
+            assert pi.ask("prompt", message="hold: one")["success"]
+            pi.event("agent_settled", after=mark)
+            pi.note("probe did not compact", after=mark)
+            assert texts(home.server.requests[-1], "user")[-1] == "hold: one"
+
+            home.probe(session_before_compact="hang")
+            mark = pi.mark()
+            python = pi.python_side()
+            assert python is not None
+            assert pi.ask("prompt", message="hold: two")["success"]
+            pi.until(lambda: len(home.seen("session_before_compact")) == 2, "the compaction")
+            pi.ask("follow_up", message="three")
+            os.kill(python, signal.SIGKILL)
+            pi.event("agent_settled", after=mark)
+            assert texts(home.server.requests[-1], "user")[-1] == "hold: two\n\nthree"
+            # The compaction was addressed to the plugin that has gone: it is cancelled, not handed to a model.
+            assert [entry for entry in pi.entries() if entry["type"] == "compaction"] == []
+            assert len(custom(pi.entries(), "contexthost:sent")) == 2
+
+
+def test_held_input_never_gets_into_another_session_and_is_found_again_in_its_own(tmp_path: Path) -> None:
+    with live_home(tmp_path, lambda _: say("Answer. " * 50)) as home:
+        home.settings(**SMALL)
+        home.probe(session_before_compact="hang")
+        home.install()
+        with home.rpc() as pi:
+            pi.prompt("Question. " * 50)
+            pi.prompt("Question. " * 50)
+            first = pi.file
+            requests = len(home.server.requests)
+            pi.ask("prompt", message="hold: for this session", images=[PICTURE])
+            pi.until(lambda: bool(home.seen("session_before_compact")), "the compaction")
+            assert pi.ask("new_session")["data"] == {"cancelled": False}
+            pi.prompt("In the new session.")
+            assert texts(home.server.requests[-1], "user") == ["In the new session."]
+            assert len(home.server.requests) == requests + 1
+
+            mark = pi.mark()
+            pi.ask("switch_session", sessionPath=str(first))
+            note = pi.note("held back when this session ended", after=mark)
+            assert note.endswith("hold: for this session\n1 image must be attached again.")
+            (held,) = custom(read_entries(first), "contexthost:held")
+            assert custom(read_entries(first), "contexthost:sent") == [{"ids": [held["id"]], "returned": True}]
+            mark = pi.mark()
+            pi.ask("new_session")
+            pi.ask("switch_session", sessionPath=str(first))
+            pi.slash("/probe entries")
+            assert not any("held back" in note for note in pi.notes(after=mark))
+            assert len(home.server.requests) == requests + 1
+
+
+def test_nothing_is_held_where_nobody_would_wait_for_it(tmp_path: Path) -> None:
+    with live_home(tmp_path, lambda _: say("Answer.")) as home:
+        home.probe()
+        home.install()
+        run = home.run("text", "-p", "hold: this")
+        assert (run.returncode, run.stdout) == (0, "Answer.\n")
+        assert texts(home.server.requests[0], "user") == ["hold: this"]
+        seen = home.seen()
+        assert "agent_settled" in [one["hook"] for one in seen]
+        wait_gone(seen[0]["pid"])

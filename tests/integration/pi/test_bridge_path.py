@@ -1,0 +1,87 @@
+"""The whole way once, in the real Pi: what happens in the session reaches a plugin, and what it drafts reaches the
+model and the session file."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from support.live_pi import live_home, read_entries, texts, wait_gone
+from support.model_server import call, say
+
+MASKING = """
+    from contexthost import Boundary, hookimpl
+    from contexthost.projection import ContextEditDraft
+
+    @hookimpl
+    def session_start(event, ctx):
+        ctx.ui.notify(f"probe: {event.reason} with {len(ctx.session.entries)} entries")
+
+    @hookimpl
+    def agent_before_settle(event, ctx):
+        results = [entry.source for entry in event.context.entries if entry.source.role == "toolResult"]
+        edits = [
+            ContextEditDraft(target_id=entry.id, replacement={"content": "[pi-compaction] Earlier read"})
+            for entry in results
+            if not event.context.find(entry.id).masked
+        ]
+        return Boundary(drafts=tuple(edits))
+"""
+
+
+def test_what_a_plugin_drafts_when_a_run_settles_is_what_the_model_sees_next(tmp_path: Path) -> None:
+    script = [call("read", {"path": "notes.txt"}), say("It says hello."), say("You are welcome.")]
+    with live_home(tmp_path, script) as home:
+        (home.project / "notes.txt").write_text("hello from the file")
+        home.plugin(MASKING)
+        home.install()
+        with home.rpc() as pi:
+            pi.prompt("What do my notes say?")
+            assert texts(home.server.requests[1], "tool") == ["hello from the file"]
+            pi.prompt("Thank you.")
+            assert texts(home.server.requests[2], "tool") == ["[pi-compaction] Earlier read"]
+            assert pi.errors() == []
+            file, python = pi.file, pi.python_side()
+            assert any(note.startswith("probe: startup with") for note in pi.notes())
+        assert python is not None
+        wait_gone(python)
+        edits = [entry for entry in read_entries(file) if entry["type"] == "context_edit"]
+        (result,) = [
+            entry
+            for entry in read_entries(file)
+            if entry["type"] == "message" and entry["message"]["role"] == "toolResult"
+        ]
+        assert [edit["targetId"] for edit in edits] == [result["id"]]
+        assert edits[0]["replacement"] == {"content": [{"type": "text", "text": "[pi-compaction] Earlier read"}]}
+        assert home.server.problems == []
+
+
+def test_the_masking_plugin_masks_a_batch_and_everybody_gives_the_same_figures(tmp_path: Path) -> None:
+    """Three files are read, 3,200 tokens each, then the trigger of 9,000 is reached; 500 are to be left."""
+    script = [call("read", {"path": f"{name}.txt"}, f"call_{name}") for name in "abc"]
+    script += [say("All read.", usage=(9990, 0, 10, 0)), say("You are welcome.")]
+    with live_home(tmp_path, script) as home:
+        for name in "abc":
+            (home.project / f"{name}.txt").write_text(f"the words of {name} are many\n" * 450)
+        mask = {"triggerTokens": 9000, "targetTokens": 500, "minClearTokens": 1000, "keepRecentTurns": 2}
+        (home.host / "config" / "masking.json").write_text(json.dumps({"mask": mask}))
+        home.install()
+        with home.rpc() as pi:
+            pi.prompt("Read the three files.")
+            assert all(text.startswith("the words of") for text in texts(home.server.requests[3], "tool"))
+            told = pi.slash("/context")
+            pi.prompt("Thank you.")
+            results = texts(home.server.requests[4], "tool")
+            # The two newest turns are the answer and the reading of c.
+            assert [text.startswith("[pi-compaction] Earlier ") for text in results] == [True, True, False]
+            assert "2 tool results are masked; that saves " in told
+            file = pi.file
+            assert pi.errors() == []
+        entries = read_entries(file)
+        edits = [place for place, entry in enumerate(entries) if entry["type"] == "context_edit"]
+        assert edits == [edits[0], edits[0] + 1]  # one batch
+        seen = json.loads(home.contexthost("context", str(file), "--json").stdout)
+        saved = f"that saves {seen['reclaimedTokens']:,} tokens."
+        assert seen["maskedResults"] == 2
+        assert saved in told
+        assert home.server.problems == []

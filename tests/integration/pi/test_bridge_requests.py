@@ -1,0 +1,85 @@
+"""What else plugins answer in the real Pi: requests to the provider, a compaction in the middle of a run, switches and
+forks that they refuse."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from support.live_pi import live_home, texts
+from support.model_server import call, say
+
+PLUGIN = """
+    import asyncio
+    from contexthost import Boundary, Cancel, hookimpl
+    from contexthost.projection import CompactionDraft
+
+    @hookimpl
+    def before_provider_headers(event, ctx):
+        return {"X-Probe": "yes", "USER-agent": "probe"}
+
+    @hookimpl
+    def before_provider_request(event, ctx):
+        return {**event.payload, "metadata": {"checkpoint": ctx.snapshot.checkpoint.id}}
+
+    @hookimpl
+    async def turn_end(event, ctx):
+        if not event.tool_results or ctx.snapshot.checkpoint is not None:
+            return None
+        ctx.compacting()  # from here on the boundary's deadline is that of a compaction
+        await asyncio.sleep(1.5)
+        (result,) = event.tool_result_entry_ids
+        details = {"replacementHistory": []}
+        draft = CompactionDraft(
+            summary="a native summary", first_kept_entry_id=event.message_entry_id, details=details
+        )
+        return Boundary(drafts=(draft,))
+
+    @hookimpl
+    def session_before_switch(event, ctx):
+        return Cancel("probe: stay here") if event.reason == "new" else None
+
+    @hookimpl
+    def session_before_fork(event, ctx):
+        return Cancel("probe: no forks")
+"""
+
+
+def test_requests_cross_only_with_a_native_checkpoint_and_a_slow_compaction_keeps_the_results(tmp_path: Path) -> None:
+    script = [call("read", {"path": "notes.txt"}), say("It says hello."), say("Yes.")]
+    with live_home(tmp_path, script) as home:
+        (home.project / "notes.txt").write_text("hello from the file")
+        home.host_settings(pi={"answerSeconds": 1.0})
+        home.plugin(PLUGIN)
+        home.install()
+        with home.rpc() as pi:
+            pi.prompt("What do my notes say?")
+            first, second = home.server.requests
+            assert [request.headers.get("x-probe") for request in (first, second)] == ["yes", "yes"]
+            assert [request.headers.get("user-agent") for request in (first, second)] == ["probe", "probe"]
+            (compaction,) = [entry for entry in pi.entries() if entry["type"] == "compaction"]
+            assert "metadata" not in first.body
+            assert second.body["metadata"] == {"checkpoint": compaction["id"]}
+            assert "a native summary" in texts(second, "user")[0]
+            assert texts(second, "tool") == ["hello from the file"]
+
+            file, users = pi.file, [entry["id"] for entry in pi.entries() if entry["type"] == "message"]
+            mark = pi.mark()
+            assert pi.ask("new_session")["data"] == {"cancelled": True}
+            pi.note("probe: stay here", after=mark)
+            assert pi.ask("fork", entryId=users[0])["data"]["cancelled"] is True
+            pi.note("probe: no forks", after=mark)
+            assert pi.file == file
+            pi.prompt("Still here?")
+            assert pi.errors() == []
+            assert not any("no answer" in note for note in pi.notes())
+        assert home.server.problems == []
+
+
+def test_plugins_that_came_after_the_installation_are_told_of(tmp_path: Path) -> None:
+    with live_home(tmp_path, lambda _: say("Answer.")) as home:
+        home.install()
+        home.probe()
+        with home.rpc() as pi:
+            pi.prompt("Hello.")
+            pi.note("plugins have changed; run `contexthost pi install` and /reload.")
+            assert [one["hook"] for one in home.seen()][:2] == ["session_start", "input"]

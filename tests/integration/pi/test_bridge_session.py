@@ -1,0 +1,177 @@
+"""One Pi session after the other: tools and slash commands of plugins, a switch, a fork, the tree, a reload, a session
+without a file, print and JSON mode, another model. After each, what Python has is what Pi has."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from support.live_pi import check_mirror, custom, helper, is_alive, live_home, read_entries, texts, wait_gone
+from support.model_server import Received, call, say
+
+
+def offered(request: Received) -> list[str]:
+    return [tool["function"]["name"] for tool in request.body.get("tools", ())]
+
+
+def test_tools_commands_and_what_plugins_start_by_themselves(tmp_path: Path) -> None:
+    script = [
+        call("probe_look", {"what": "you"}),
+        call("probe_look", {"fail": True}),
+        say("Done."),
+        say("You are welcome."),
+        say("Once."),
+        say("Twice."),
+        say("HELLO to you."),
+    ]
+    with live_home(tmp_path, script) as home:
+        home.probe()
+        home.install()
+        with home.rpc(*helper(home)) as pi:
+            pi.prompt("Look around.")
+            requests = home.server.requests
+            assert all("probe_look" in offered(one) and "probe_hidden" not in offered(one) for one in requests)
+            assert texts(requests[1], "tool")[-1].startswith("looked at you among ")
+            assert texts(requests[2], "tool")[-1] == "LookupError: nothing there"
+            results = [
+                entry["message"]
+                for entry in pi.entries()
+                if entry["type"] == "message" and entry["message"]["role"] == "toolResult"
+            ]
+            assert [(one["isError"], one.get("details", {}).get("n")) for one in results] == [(False, 1), (True, None)]
+
+            assert pi.slash("/context").startswith("110 of 128,000 tokens, 0.1 %")
+            assert "LookupError: the probe fails" in pi.slash("/probe fail")
+            pi.slash("/probe status three masked")
+            assert pi.event("extension_ui_request", method="setStatus", statusKey="contexthost-probe")[
+                "statusText"
+            ] == ("three masked")
+            pi.slash("/probe append a note")
+            pi.until(lambda: custom(pi.entries(), "probe:entry") == [{"text": "a note"}], "the entry")
+            mark = pi.mark()
+            pi.slash("/probe later")
+            pi.note("probe: later", after=mark)
+
+            number = pi.send("prompt", message="/probe confirm really")
+            question = pi.event("extension_ui_request", method="confirm")
+            assert (question["title"], question["message"]) == ("Sure?", "really")
+            pi.send("extension_ui_response", confirmed=True, id=question["id"])
+            pi.note("probe: True")
+            assert number
+
+            mark = pi.mark()
+            pi.slash("/probe send Thank you.")
+            pi.event("agent_settled", after=mark)
+            assert texts(requests[3], "user")[-1] == "Thank you."
+            assert home.seen("input")[-1]["event"]["source"] == "extension"
+
+            # The same words twice are two messages, not one that was tried twice.
+            mark = pi.mark()
+            pi.slash("/probe send-twice Again.")
+            pi.until(lambda: texts(requests[-1], "user")[-2:] == ["Again.", "Again."], "both")
+            pi.event("agent_settled", after=mark)
+            assert pi.slash("/probe key faux") == "probe: x"
+            assert pi.slash("/probe key nobody") == "probe: None"
+
+            handled = pi.ask("prompt", message="handled: this")
+            assert handled["data"]["disposition"] == "handled"
+            pi.prompt("transform: hello")
+            assert texts(requests[-1], "user")[-1] == "HELLO"
+            check_mirror(pi)
+            assert pi.errors() == []
+
+
+def test_a_switch_a_fork_the_tree_and_a_reload(tmp_path: Path) -> None:
+    with live_home(tmp_path, lambda _: say("Answer.")) as home:
+        home.probe()
+        home.install()
+        with home.rpc(*helper(home)) as pi:
+            pi.prompt("First.")
+            pi.prompt("Second.")
+            check_mirror(pi)
+            first, python = pi.file, pi.python_side()
+            users = [
+                entry["id"]
+                for entry in pi.entries()
+                if entry["type"] == "message" and entry["message"]["role"] == "user"
+            ]
+            refused = home.contexthost("run", str(first), "/probe", "append", "x", check=False)
+            assert refused.returncode == 1, refused
+            assert "locked by a live Pi session" in refused.stderr
+            assert "use its slash commands" in refused.stderr
+
+            pi.slash(f"/go {users[1]}")
+            tree = home.seen("session_tree")[-1]
+            assert tree["leaf"] == tree["event"]["new_leaf_id"]
+            check_mirror(pi)
+            pi.prompt("Another second.")
+            check_mirror(pi)
+            assert texts(home.server.requests[-1], "user") == ["First.", "Another second."]
+
+            pi.ask("fork", entryId=users[0])
+            check_mirror(pi)
+            pi.prompt("In the fork.")
+            check_mirror(pi)
+            assert pi.file != first
+            assert python is not None
+            assert not is_alive(python)  # each session has a Python side of its own
+
+            pi.ask("switch_session", sessionPath=str(first))
+            check_mirror(pi)
+            pi.slash("/again")
+            check_mirror(pi)
+            pi.ask("new_session")
+            check_mirror(pi)
+            reasons = [one["event"]["reason"] for one in home.seen("session_start")]
+            assert reasons == ["startup", "startup", "fork", "resume", "reload", "new"]  # the second: the command's own
+            ends = [one["event"]["reason"] for one in home.seen("session_shutdown")]
+            assert [end for end in ends if end != "quit"] == ["fork", "resume", "reload", "new"]
+            assert pi.errors() == []
+        # With Pi gone the lock has gone too.
+        assert home.contexthost("run", str(first), "/probe", "append", "x").returncode == 0
+        assert custom(read_entries(first), "probe:entry") == [{"text": "x"}]
+
+
+def test_a_session_without_a_file_another_model_and_two_sessions_at_once(tmp_path: Path) -> None:
+    with live_home(tmp_path, lambda _: say("Answer.")) as home:
+        home.probe()
+        home.install()
+        models = json.loads((home.agent / "models.json").read_text())
+        entry = models["providers"]["faux"]["models"][0]
+        models["providers"]["faux"]["models"].append({**entry, "id": "faux-2", "contextWindow": 64_000})
+        (home.agent / "models.json").write_text(json.dumps(models))
+        with home.rpc("--no-session", *helper(home)) as pi, home.rpc(*helper(home)) as other:
+            pi.prompt("First.")
+            check_mirror(pi)
+            other.prompt("Elsewhere.")
+            assert pi.ask("set_model", provider="faux", modelId="faux-2")["success"]
+            check_mirror(pi, window=64_000)
+            pi.prompt("Second.")
+            check_mirror(pi, window=64_000)
+            check_mirror(other)
+            sessions = {one["session"] for one in home.seen("agent_settled")}
+            assert len(sessions) == 2
+            assert pi.errors() == other.errors() == []
+            python, others = pi.python_side(), other.python_side()
+            assert python != others
+        assert list(home.sessions.rglob("*.jsonl")) != []
+        assert python is not None
+        wait_gone(python)
+
+
+def test_print_and_json_mode(tmp_path: Path) -> None:
+    with live_home(tmp_path, lambda _: say("Answer.")) as home:
+        home.probe(draft={"made": "at turn_end"})
+        home.install()
+        run = home.run("text", "-p", "Hello.")
+        assert (run.returncode, run.stdout) == (0, "Answer.\n"), run.stderr
+        run = home.run("json", "Hello again.")
+        events = [json.loads(line) for line in run.stdout.splitlines()]
+        assert "agent_settled" in [event["type"] for event in events]
+        for path in home.sessions.rglob("*.jsonl"):
+            assert custom(read_entries(path), "probe:draft") == [{"made": "at turn_end"}]
+        pids = {one["pid"] for one in home.seen()}
+        assert len(pids) == 2
+        for pid in pids:
+            wait_gone(pid)
+        assert [one["event"]["reason"] for one in home.seen("session_shutdown")] == ["quit", "quit"]

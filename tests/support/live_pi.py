@@ -1,0 +1,359 @@
+"""The real Pi with contexthost installed in it, and a plugin of the test's own, against a model server on loopback.
+
+Everything a run touches lies in one directory: Pi's agent directory, the project, the sessions, contexthost's settings
+and state, and the plugin, which is a real package (with entry points) on ``PYTHONPATH``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import queue
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import pytest
+
+from support.model_server import ModelServer, Received
+from support.pi import node, pi_home
+
+Json = dict[str, Any]
+TIMEOUT = 60.0  # seconds for one thing to happen; Pi's first event takes about 2, more on a busy machine
+
+
+class PiHome:
+    """The directories that runs of Pi share."""
+
+    def __init__(self, root: Path, server: ModelServer, *, window: int = 128_000, **model: Any) -> None:
+        self.root = root
+        self.server = server
+        self.agent, self.project, self.sessions = root / "agent", root / "project", root / "sessions"
+        self.host, self.packages = root / "contexthost", root / "packages"
+        for directory in (self.agent, self.project, self.sessions, self.host / "config", self.packages):
+            directory.mkdir(parents=True)
+        entry = {"id": "faux-1", "contextWindow": window, "maxTokens": 1000, "input": ["text", "image"], **model}
+        provider = {"baseUrl": server.base_url, "apiKey": "x", "api": "openai-completions", "models": [entry]}
+        (self.agent / "models.json").write_text(json.dumps({"providers": {"faux": provider}}))
+        self.settings()
+
+    def settings(self, **pi: Any) -> None:
+        """Pi's own settings."""
+        (self.agent / "settings.json").write_text(json.dumps(pi))
+
+    def host_settings(self, **host: Any) -> None:
+        """``host.json``."""
+        (self.host / "config" / "host.json").write_text(json.dumps(host))
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What Pi, and through it the Python side, is started with."""
+        kept = {key: value for key, value in os.environ.items() if not key.startswith(("PI_", "CONTEXTHOST_"))}
+        return {
+            **kept,
+            "PI_CODING_AGENT_DIR": str(self.agent),
+            "PI_OFFLINE": "1",
+            "CONTEXTHOST_HOME": str(self.host),
+            "PYTHONPATH": str(self.packages),
+        }
+
+    def plugin(self, source: str, name: str = "probe") -> None:
+        """Installs a plugin: a module with this source, known by its entry point."""
+        module = f"contexthost_{name}"
+        (self.packages / f"{module}.py").write_text(textwrap.dedent(source))
+        info = self.packages / f"{module}-1.0.dist-info"
+        info.mkdir(exist_ok=True)
+        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: contexthost-{name}\nVersion: 1.0\n")
+        (info / "entry_points.txt").write_text(f"[contexthost]\n{name} = {module}\n")
+
+    def probe(self, **control: Any) -> None:
+        """Installs the plugin of `support.probe`, or tells it anew how to behave."""
+        self.plugin(Path(__file__).with_name("probe.py").read_text())
+        self.probe_data.mkdir(parents=True, exist_ok=True)
+        new = self.probe_data / "control.new"
+        new.write_text(json.dumps(control))
+        new.rename(self.probe_data / "control.json")
+
+    @property
+    def probe_data(self) -> Path:
+        """The data directory of that plugin."""
+        return self.host / "data" / "plugins" / "probe"
+
+    def seen(self, hook: str | None = None) -> list[Json]:
+        """What that plugin saw: of one hook, or of all."""
+        path = self.probe_data / "seen.jsonl"
+        lines = path.read_text().splitlines() if path.exists() else []
+        found = [json.loads(line) for line in lines]
+        return [one for one in found if hook is None or one["hook"] == hook]
+
+    def contexthost(self, *arguments: str, check: bool = True) -> subprocess.CompletedProcess[str]:
+        """Runs the command line."""
+        command = [sys.executable, "-m", "contexthost", *arguments]
+        return subprocess.run(
+            command, env=self.environment, capture_output=True, text=True, check=check, timeout=TIMEOUT
+        )
+
+    def install(self) -> Path:
+        """``contexthost pi install``; the extension."""
+        self.contexthost("pi", "install")
+        return self.agent / "extensions" / "contexthost.ts"
+
+    def command(self, mode: str, *arguments: str) -> list[str]:
+        """Pi's command line."""
+        cli = pi_home() / "node_modules/@earendil-works/pi-coding-agent/dist/cli.js"
+        options = ["--mode", mode, "--provider", "faux", "--model", "faux-1", "--session-dir", str(self.sessions)]
+        return [str(node()), str(cli), *options, *arguments]
+
+    def run(self, mode: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """Pi in print (``text``) or JSON mode, to its end."""
+        return subprocess.run(
+            self.command(mode, *arguments),
+            cwd=self.project,
+            env=self.environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=TIMEOUT,
+            check=False,
+        )
+
+    def rpc(self, *arguments: str) -> LivePi:
+        """Pi in RPC mode; a context manager."""
+        return LivePi(self, arguments)
+
+
+class LivePi:
+    """One running Pi in RPC mode: commands go in, events come out and are kept in `events`."""
+
+    def __init__(self, home: PiHome, arguments: Sequence[str] = ()) -> None:
+        self.home = home
+        self.events: list[Json] = []
+        self._answers: dict[str, Json] = {}
+        self._seen = 0
+        self._last_id = 0
+        self._news: queue.Queue[None] = queue.Queue()
+        with (home.root / "pi-stderr.txt").open("ab") as errors:
+            self.process = subprocess.Popen(
+                home.command("rpc", *arguments),
+                cwd=home.project,
+                env=home.environment,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+            )
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def __enter__(self) -> LivePi:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Ends Pi as a client does: by closing its input."""
+        assert self.process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):
+            self.process.stdin.close()
+        try:
+            self.process.wait(timeout=20)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+            pytest.fail("Pi did not end within 20 s")
+        finally:
+            self._reader.join(5)
+            assert self.process.stdout is not None
+            self.process.stdout.close()
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            event = json.loads(line)
+            if event.get("type") == "response" and "id" in event:
+                self._answers[event["id"]] = event
+            else:
+                self.events.append(event)
+            self._news.put(None)
+        self._news.put(None)
+
+    # Commands ------------------------------------------------------------------------------------------------------
+
+    def send(self, command: str, **fields: Any) -> str:
+        """Sends a command; its id."""
+        self._last_id += 1
+        number = f"c{self._last_id}"
+        assert self.process.stdin is not None
+        self.process.stdin.write(json.dumps({"id": number, "type": command, **fields}).encode() + b"\n")
+        self.process.stdin.flush()
+        return number
+
+    def ask(self, command: str, **fields: Any) -> Json:
+        """Sends a command and waits for its answer."""
+        number = self.send(command, **fields)
+        self.until(lambda: number in self._answers, f"the answer to {command}")
+        return self._answers[number]
+
+    def answered(self, number: str) -> Json | None:
+        """The answer to a command that was sent, if it is there."""
+        return self._answers.get(number)
+
+    def prompt(self, text: str, **fields: Any) -> None:
+        """Sends a prompt and waits until Pi has settled."""
+        mark = self.mark()
+        answer = self.ask("prompt", message=text, **fields)
+        assert answer["success"], answer
+        self.event("agent_settled", after=mark)
+
+    def slash(self, text: str) -> str:
+        """Runs a slash command; what it told."""
+        mark = self.mark()
+        answer = self.ask("prompt", message=text)
+        assert answer["success"], answer
+        return "\n".join(self.notes(after=mark))
+
+    # What happened -------------------------------------------------------------------------------------------------
+
+    def mark(self) -> int:
+        """A place in `events` to look from."""
+        return len(self.events)
+
+    def until(self, condition: Callable[[], bool], what: str, seconds: float = TIMEOUT) -> None:
+        """Waits for something."""
+        end = time.monotonic() + seconds
+        while not condition():
+            if time.monotonic() > end:
+                kinds = [event.get("method") or event.get("type") for event in self.events[-30:]]
+                stderr = (self.home.root / "pi-stderr.txt").read_text(errors="replace")[-1000:]
+                pytest.fail(f"{what}: not within {seconds:g} s; last events {kinds}; notes {self.notes()}; {stderr}")
+            if self.process.poll() is not None and not condition():
+                pytest.fail(f"Pi ended before {what}: {(self.home.root / 'pi-stderr.txt').read_text()[-2000:]}")
+            with contextlib.suppress(queue.Empty):
+                self._news.get(timeout=0.05)
+
+    def event(self, kind: str, *, after: int = 0, **fields: Any) -> Json:
+        """The first event of a type (and with these fields) from a mark on."""
+
+        def find() -> Json | None:
+            for event in self.events[after:]:
+                if event.get("type") == kind and all(event.get(key) == value for key, value in fields.items()):
+                    return event
+            return None
+
+        self.until(lambda: find() is not None, f"event {kind}")
+        found = find()
+        assert found is not None
+        return found
+
+    def notes(self, *, after: int = 0) -> list[str]:
+        """What was notified."""
+        return [str(event.get("message")) for event in self.events[after:] if event.get("method") == "notify"]
+
+    def note(self, part: str, *, after: int = 0) -> str:
+        """Waits for a notification with this in it."""
+        self.until(lambda: any(part in note for note in self.notes(after=after)), f"a note with {part!r}")
+        return next(note for note in self.notes(after=after) if part in note)
+
+    def errors(self) -> list[Json]:
+        """What extensions were blamed for."""
+        return [event for event in self.events if event.get("type") == "extension_error"]
+
+    # The session ---------------------------------------------------------------------------------------------------
+
+    @property
+    def file(self) -> Path:
+        """The session file that Pi writes now."""
+        return Path(self.ask("get_state")["data"]["sessionFile"])
+
+    def entries(self) -> list[Json]:
+        """The entries of the session file, without the header."""
+        return read_entries(self.file)
+
+    def python_side(self) -> int | None:
+        """The process id of the Python side; None when there is none."""
+        return next(iter(python_sides(self.process.pid)), None)
+
+
+HELPER = """
+export default function (pi: any) {
+  pi.registerCommand("go", { handler: async (id: string, ctx: any) => { await ctx.navigateTree(id.trim()); } });
+  pi.registerCommand("again", { handler: async (_: string, ctx: any) => { await ctx.reload(); } });
+  pi.registerCommand("leaf", { handler: async (_: string, ctx: any) => {
+    ctx.ui.notify(`leaf: ${ctx.sessionManager.getEntries().length} ${ctx.sessionManager.getLeafId()}`);
+  } });
+}
+"""
+
+
+def helper(home: PiHome) -> list[str]:
+    """An extension of the tests' own, for what RPC has no command for."""
+    path = home.root / "helper.ts"
+    path.write_text(HELPER)
+    return ["-e", str(path)]
+
+
+def check_mirror(pi: LivePi, window: int = 128_000) -> None:
+    """Pi and Python (with the probe in it) have the same number of entries and the same leaf."""
+    entries, leaf = pi.slash("/leaf").removeprefix("leaf: ").split()
+    assert pi.slash("/probe entries") == f"probe: {entries} entries, leaf {leaf}, {window}"
+
+
+def read_entries(path: Path) -> list[Json]:
+    """The entries of a session file, without the header."""
+    return [json.loads(line) for line in path.read_bytes().split(b"\n") if line][1:]
+
+
+def custom(entries: Sequence[Json], kind: str) -> list[Any]:
+    """The data of the custom entries of a type."""
+    return [entry.get("data") for entry in entries if entry["type"] == "custom" and entry["customType"] == kind]
+
+
+def python_sides(pi: int) -> list[int]:
+    """The Python sides that a Pi has started, by their command line."""
+    table = subprocess.run(["ps", "-eo", "pid=,ppid=,args="], capture_output=True, text=True, check=True).stdout
+    rows = [line.split(None, 2) for line in table.splitlines()]
+    return [int(pid) for pid, parent, args in rows if int(parent) == pi and "contexthost pi serve" in args]
+
+
+def is_alive(pid: int) -> bool:
+    """Whether a process is there and is not a zombie."""
+    state = subprocess.run(["ps", "-o", "stat=", "-p", str(pid)], capture_output=True, text=True, check=False).stdout
+    return bool(state.strip()) and not state.startswith("Z")
+
+
+def wait_gone(pid: int, seconds: float = 15.0) -> None:
+    """Waits for a process to end; fails, and ends it, when it does not."""
+    end = time.monotonic() + seconds
+    while is_alive(pid):
+        if time.monotonic() > end:
+            os.kill(pid, signal.SIGKILL)
+            pytest.fail(f"process {pid} was left behind")
+        time.sleep(0.05)
+
+
+def texts(request: Received, role: str) -> list[str]:
+    """The texts of one role in a request body."""
+    found = []
+    for message in request.body["messages"]:
+        if message["role"] == role:
+            content = message["content"]
+            parts = [content] if isinstance(content, str) else [part.get("text", "") for part in content or ()]
+            found.append("".join(parts))
+    return found
+
+
+@contextlib.contextmanager
+def live_home(root: Path, script: Any = (), **options: Any) -> Iterator[PiHome]:
+    """A home with a model server of its own."""
+    with ModelServer(script) as server:
+        yield PiHome(root, server, **options)
