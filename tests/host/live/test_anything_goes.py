@@ -176,7 +176,7 @@ class Story:
                 host.abort()
             case "edit":
                 entries = host.session.entries
-                if entries:
+                if entries and host.idle:  # the hooks' rule: never while a call waits for its result
                     target = self.rng.choice(entries[-8:]).id
                     replacement = self.rng.choice([None, {"content": "edited"}])
                     try:
