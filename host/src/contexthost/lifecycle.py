@@ -24,6 +24,7 @@ from contexthost.errors import (
     ContexthostError,
     InvalidDraft,
     NothingToCompact,
+    SessionFormatError,
 )
 from contexthost.events import (
     Cancel,
@@ -233,7 +234,7 @@ class Lifecycle:
             for plugin, draft in kept:
                 if isinstance(draft, CompactionDraft):
                     await self._failed("threshold", error, plugin)
-            if not isinstance(error, InvalidDraft):
+            if not isinstance(error, (InvalidDraft, SessionFormatError)):
                 raise
             self._runtime.driver.ui("").notify(f"what plugins drafted was dropped: {error}", "error")
             return ()
