@@ -123,6 +123,11 @@ class ModelServer:
     def release(self) -> None:
         self._released.set()
 
+    def rearm(self) -> None:
+        """Lets later answers be held back again."""
+        self.reached.clear()
+        self._released.clear()
+
     @property
     def problems(self) -> list[str]:
         """What was wrong with the requests so far."""

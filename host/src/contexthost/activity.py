@@ -1,13 +1,16 @@
-"""What goes on in a live session: one run, compaction or move at a time, and what waits for its end."""
+"""What goes on in a live session: one run, compaction or move at a time, and who comes next."""
 
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Final
 
 from contexthost.compaction import CompactionSettings, Preparation
 from contexthost.context import AbortSignal
-from contexthost.errors import CompactionFailed, SessionBusy, Unsupported
+from contexthost.errors import CompactionCancelled, CompactionFailed, SessionBusy, Unsupported
 from contexthost.events import AgentSettledEvent, CompactionReason, CompactionResult
 from contexthost.inbox import Inbox, Input
 from contexthost.lifecycle import Lifecycle
@@ -19,15 +22,28 @@ from contexthost.session import Entry
 from contexthost.surroundings import Surroundings
 from contexthost.watch import CompactionEnded, CompactionStarted, Notified, RunSettled, WatchEvent
 
-__all__ = ["Activity"]
+__all__ = ["COMPACTION", "PROMPT", "RUN", "Activity", "Turn"]
+
+PROMPT: Final = "prompt"
+"""An input is with the plugins; the session still counts as idle, as in Pi, but nothing else begins."""
+RUN: Final = "run"
+COMPACTION: Final = "compaction"
+
+
+@dataclass(eq=False, slots=True)
+class Turn:
+    """A place in the line of those who want the session for themselves; ``come`` is resolved when it is theirs."""
+
+    what: str
+    come: asyncio.Future[None] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
 
 
 class Activity:
     """Runs, compactions and moves of one session, one at a time.
 
-    1. The busy flag is set before anything is awaited, and cleared on every way out.
-    2. What a plugin asks for within ``agent_settled`` happens after all handlers of it, in the order asked.
-    3. When nothing goes on any more, queued inputs start the next run.
+    1. Who begins something has its turn before anything is awaited, and gives it up on every way out.
+    2. A turn that is given up goes to who waits for one, in order, then to a queued input; nobody gets between.
+    3. What is asked for within ``agent_settled`` waits in that line, and so comes after all handlers of it.
     """
 
     def __init__(
@@ -39,10 +55,11 @@ class Activity:
         self._emit = emit
         self._idle = asyncio.Event()
         self._idle.set()
-        self._deferred: list[Callable[[], Awaitable[None]]] = []
+        self._turn: Turn | None = None
+        self._line: deque[Turn] = deque()
         self._run: AgentRun | None = None
-        self._task: asyncio.Task[None] | None = None
-        self.busy: str | None = None
+        self._runs = 0
+        self.stalled = False  # a run could not be written; queued inputs would only fail in the same way
         self.settling = False
         self.ended = False
         configured = runtime.settings.values.compaction
@@ -51,10 +68,22 @@ class Activity:
         )
         self.lifecycle = Lifecycle(runtime, settings=settings, observer=self, summarize=self._summarize)
 
+    # Whose turn it is ------------------------------------------------------------------------------------------------
+
+    @property
+    def busy(self) -> str | None:
+        """What goes on; None: nothing."""
+        return self._turn.what if self._turn is not None else None
+
     @property
     def idle(self) -> bool:
-        """Whether nothing goes on; true within ``agent_settled``."""
-        return self.busy is None or self.settling
+        """Whether no run, compaction, move or switch goes on; true within ``input`` and ``agent_settled``."""
+        return self.busy in (None, PROMPT) or self.settling
+
+    @property
+    def awaited(self) -> bool:
+        """Whether somebody waits for a turn."""
+        return bool(self._line)
 
     @property
     def signal(self) -> AbortSignal | None:
@@ -65,16 +94,8 @@ class Activity:
 
     async def wait_idle(self) -> None:
         """Waits until nothing goes on any more."""
-        while self.busy is not None:
+        while self._turn is not None:
             await self._idle.wait()
-
-    def occupy(self, what: str | None) -> None:
-        """Sets what goes on; None: nothing any more."""
-        self.busy = what
-        if what is None:
-            self._idle.set()
-        else:
-            self._idle.clear()
 
     def require_free(self) -> None:
         """Refuses to begin something else.
@@ -87,19 +108,85 @@ class Activity:
                 f"a {self.busy} is going on: wait for it, abort it, or say how to queue this (streaming_behavior)"
             )
 
-    # Runs ------------------------------------------------------------------------------------------------------------
-
-    def begin(self, item: Input | None) -> None:
-        """Starts a run with an input, or from the context as it is.
+    def require_model(self) -> None:
+        """Refuses to begin a run that nobody could answer.
 
         Raises:
-            SessionBusy: something goes on.
             Unsupported: there is no model.
         """
-        self.require_free()
         if self._surroundings.chosen is None:
             raise Unsupported("there is no model to answer: give one to Host.open or set_model")
-        self.occupy("run")
+
+    def try_turn(self, what: str) -> Turn | None:
+        """Takes the session if it is free."""
+        if self._turn is not None:
+            return None
+        turn = Turn(what)
+        self._give(turn)
+        return turn
+
+    def queue_up(self, what: str) -> Turn:
+        """Takes the session as soon as it is free: at once, or after those who wait already. To be `come` for."""
+        turn = Turn(what)
+        if self._turn is None:
+            self._give(turn)
+        else:
+            self._line.append(turn)
+        return turn
+
+    async def come(self, turn: Turn) -> None:
+        """Waits for a turn."""
+        try:
+            await turn.come
+        except asyncio.CancelledError:
+            if self.has(turn):  # it came, and nobody is there any more
+                self.release()
+            raise
+
+    def has(self, turn: Turn) -> bool:
+        """Whether it is that turn now."""
+        return self._turn is turn
+
+    def _give(self, turn: Turn) -> None:
+        self._turn = turn
+        self._idle.clear()
+        turn.come.set_result(None)
+
+    def release(self) -> None:
+        """Gives the turn up: to the next in line, then to a queued input."""
+        self._turn = None
+        while self._line:
+            turn = self._line.popleft()
+            if not turn.come.cancelled():
+                self._give(turn)
+                return
+        if not self.ended and not self.stalled and self._surroundings.chosen is not None:
+            following = self._inbox.next_following()
+            if following is not None:
+                self._start(following, queued=True)
+                return
+        self._idle.set()
+
+    def pump(self) -> None:
+        """Starts what is queued, if nothing goes on."""
+        if self._turn is None:
+            self.release()
+
+    # Runs ------------------------------------------------------------------------------------------------------------
+
+    def begin(self, item: Input) -> None:
+        """Starts a run with an input. The caller has the turn, or nobody has.
+
+        Raises:
+            Unsupported: there is no model.
+        """
+        self.require_model()
+        self.stalled = False
+        self._start(item, queued=False)
+
+    def _start(self, item: Input, *, queued: bool) -> None:
+        self._give(Turn(RUN))
+        self._runs += 1
         self._run = AgentRun(
             self._runtime,
             self.lifecycle,
@@ -108,14 +195,20 @@ class Activity:
             is_overflow=is_context_overflow,
             emit=self._emit,
         )
-        self._task = asyncio.get_running_loop().create_task(self._drive(self._run, item))
+        item.run = asyncio.get_running_loop().create_task(self._drive(self._run, item, queued))
+        item.run.add_done_callback(_look_at_exception)
 
-    async def _drive(self, run: AgentRun, item: Input | None) -> None:
+    async def _drive(self, run: AgentRun, item: Input, queued: bool) -> None:
         try:
             await run.execute(item)
+        except Exception as error:
+            self.stalled = True
+            self._emit(Notified("", f"the run ended early: {error}", "error"))
+            raise
         finally:
-            run.release()
-            if item is not None:
+            if queued and not item.sent:
+                self._inbox.put_back(item)
+            else:
                 item.settle(None)
             self._run = None
             await self._settle(run.signal.aborted)
@@ -124,36 +217,16 @@ class Activity:
         self.settling = True
         try:
             await self._runtime.notify("agent_settled", AgentSettledEvent(aborted=aborted))
+            self._emit(RunSettled(aborted))
         finally:
             self.settling = False
-            self.occupy(None)
-            self._emit(RunSettled(aborted))
-        self.pump()
+            self.release()
 
     async def settled(self, item: Input) -> None:
-        """Waits for an input's answer and for the run that gave it to be over; raises what ended that run."""
-        task = self._task
-        if task is not None:
-            await asyncio.shield(task)
+        """Waits for an input's answer and, if it began a run, for its end; raises what ended that run."""
         await asyncio.shield(item.answer)
-
-    def pump(self) -> None:
-        """Starts what waits, if nothing goes on: first what plugins asked for, then queued inputs."""
-        if self.ended or self.busy is not None:
-            return
-        if self._deferred:
-            self._runtime.spawn("", self._do_deferred(self._deferred.pop(0)))
-            return
-        if self._surroundings.chosen is not None:
-            following = self._inbox.next_following()
-            if following is not None:
-                self.begin(following)
-
-    async def _do_deferred(self, work: Callable[[], Awaitable[None]]) -> None:
-        try:
-            await work()
-        finally:
-            self.pump()
+        if item.run is not None:
+            await asyncio.shield(item.run)
 
     def abort(self) -> None:
         """Aborts the run and the compaction that go on; the session stays valid."""
@@ -169,32 +242,26 @@ class Activity:
         Raises:
             NothingToCompact, CompactionCancelled, CompactionFailed: the session is as it was.
         """
-        if self.busy == "run":
-            self.abort()
-            await self.wait_idle()
-        if self.busy is not None:
-            raise CompactionFailed(f"a {self.busy} is going on; wait for it or abort it")
-        self.occupy("compaction")
-        try:
-            return await self.lifecycle.compact("manual", to=to, custom_instructions=custom_instructions)
-        finally:
-            self.occupy(None)
-            self.pump()
+        return await self._compact(self._line_up_compaction(), to, custom_instructions)
 
     def compact_for(
         self, plugin: str, *, only_if_idle: bool, to: str | None, custom_instructions: str | None
     ) -> Awaitable[Entry]:
         """A plugin's request: see `Context.compact`."""
-        if only_if_idle and not self.idle:
-            raise Unsupported(f"not idle: a {self.busy} is going on")
         result: asyncio.Future[Entry] = asyncio.get_running_loop().create_future()
         result.add_done_callback(_look_at_exception)
+        try:
+            if only_if_idle and not self.idle:
+                raise Unsupported(f"not idle: a {self.busy} is going on")
+            turn = self._line_up_compaction()
+        except (Unsupported, CompactionFailed) as error:
+            result.set_exception(error)
+            return result
+        runs = self._runs if only_if_idle else None
 
         async def work() -> None:
             try:
-                if only_if_idle and not self.idle:  # something else began since it was asked for
-                    raise Unsupported(f"not idle: a {self.busy} is going on")
-                entry = await self.compact(to=to, custom_instructions=custom_instructions)
+                entry = await self._compact(turn, to, custom_instructions, runs)
             except asyncio.CancelledError:
                 result.cancel()
                 raise
@@ -205,11 +272,29 @@ class Activity:
                 if not result.done():
                     result.set_result(entry)
 
-        if self.settling or self._deferred:
-            self._deferred.append(work)
-        else:
-            self._runtime.spawn(plugin, work())
+        self._runtime.spawn(plugin, work())
         return result
+
+    def _line_up_compaction(self) -> Turn:
+        if self.ended:
+            raise CompactionFailed("the session is ending")
+        if self.busy == COMPACTION:
+            raise CompactionFailed("a compaction is already running; wait for it or abort it")
+        if self.busy == RUN and not self.settling:
+            self.abort()
+        return self.queue_up(COMPACTION)
+
+    async def _compact(self, turn: Turn, to: str | None, instructions: str | None, runs: int | None = None) -> Entry:
+        """``runs``: refuse if there have been more runs by the time it is its turn."""
+        await self.come(turn)
+        try:
+            if self.ended:
+                raise CompactionCancelled("the session has ended")
+            if runs is not None and runs != self._runs:
+                raise Unsupported("not idle: a run began before the compaction could")
+            return await self.lifecycle.compact("manual", to=to, custom_instructions=instructions)
+        finally:
+            self.release()
 
     async def _summarize(
         self, preparation: Preparation, signal: AbortSignal, instructions: str | None
@@ -217,7 +302,8 @@ class Activity:
         model = self._surroundings.chosen
         if model is None:
             raise CompactionFailed("no plugin made a compaction and no model is configured for a summary")
-        return await summarize(preparation, model, signal, custom_instructions=instructions)
+        level = self._surroundings.thinking_level
+        return await summarize(preparation, model, signal, custom_instructions=instructions, thinking_level=level)
 
     def compaction_started(self, reason: CompactionReason) -> None:
         """See `contexthost.lifecycle.Observer`."""
@@ -230,7 +316,7 @@ class Activity:
             self._emit(Notified("", f"compaction failed: {error}", "error"))
 
 
-def _look_at_exception(future: asyncio.Future[Entry]) -> None:
-    """A request that nobody awaits must not end in a warning about its exception."""
+def _look_at_exception(future: asyncio.Future[Entry] | asyncio.Task[None]) -> None:
+    """A request or run that nobody awaits must not end in a warning about its exception."""
     if not future.cancelled():
         future.exception()

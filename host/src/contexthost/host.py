@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Literal, Self, TypeAlias
 
 from contexthost.activity import Activity
 from contexthost.commands import session_commands
 from contexthost.config import HostSettings, load_settings
 from contexthost.context import AbortSignal, Command, Mode, Model, ModelInfo, Tool
-from contexthost.drivers.live import LiveDriver, UserInterface
-from contexthost.errors import ContexthostError, Unsupported
+from contexthost.drivers.live import LiveDriver, UserInterface, open_live_session
+from contexthost.errors import ContexthostError, SessionBusy, Unsupported
 from contexthost.events import (
     Image,
     ModelSelectEvent,
@@ -28,12 +28,12 @@ from contexthost.plugins import PluginFailure
 from contexthost.projection import CustomDraft, Snapshot
 from contexthost.runtime import Runtime, load_plugins
 from contexthost.session import Entry, Session
+from contexthost.slash import find_command, run_command
 from contexthost.surroundings import Surroundings
-from contexthost.watch import Notified, WatchEvent
+from contexthost.watch import Notified, Watchers, WatchEvent
 
 __all__ = ["Host", "Prompted"]
 
-_OWNER = "a live contexthost session; use its own commands there"
 _Reason: TypeAlias = Literal["new", "resume"]
 
 
@@ -48,14 +48,22 @@ class Host:
         unsent: inputs that an earlier run of this session held or queued and could neither send nor give back.
     """
 
-    def __init__(self, runtime: Runtime, driver: LiveDriver, surroundings: Surroundings, tools: Sequence[Tool]) -> None:
+    def __init__(
+        self,
+        runtime: Runtime,
+        driver: LiveDriver,
+        surroundings: Surroundings,
+        tools: Sequence[Tool],
+        watchers: Watchers,
+    ) -> None:
         self.runtime = runtime
         self.unsent: list[Input] = []
         self._driver = driver
         self._surroundings = surroundings
         self._tools = tuple(tools)
-        self._watchers: list[Callable[[WatchEvent], None]] = []
-        self._closed = False
+        self._watchers = watchers
+        self._closing: asyncio.Task[None] | None = None
+        self._switching = False
 
     # Opening and closing ---------------------------------------------------------------------------------------------
 
@@ -93,66 +101,75 @@ class Host:
             SessionNotFound, SessionFormatError: the file cannot be used.
             PluginError: one of ``plugins`` cannot be registered.
         """
-        made: list[Host] = []
-
-        def emit(event: WatchEvent) -> None:
-            for host in made:
-                host.emit(event)
+        watchers = Watchers()
 
         def report(failure: PluginFailure) -> None:
-            emit(Notified(failure.plugin, str(failure), "warning"))
+            watchers.tell(Notified(failure.plugin, str(failure), "warning"))
 
         settings = load_settings(HostSettings, "host")
-        driver = LiveDriver(mode, ui, emit)
+        driver = LiveDriver(mode, ui, watchers.tell)
         manager = load_plugins(settings.values, extra=plugins, report=report, installed=installed_plugins)
         window = model.info.context_window if model is not None else None
-        session = _open_session(path, str(cwd if cwd is not None else Path.cwd()))
+        session = open_live_session(path, str(cwd if cwd is not None else Path.cwd()))
         runtime = Runtime(session, plugins=manager, settings=settings, driver=driver, window=window)
         surroundings = Surroundings(runtime, model=model, system_prompt=system_prompt, thinking_level=thinking_level)
-        host = cls(runtime, driver, surroundings, tools)
+        host = cls(runtime, driver, surroundings, tools, watchers)
         driver.bind(host)
-        made.append(host)
         return host
 
     async def __aenter__(self) -> Self:
         await self._start("resume" if self.session.entries else "startup", None)
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *error: object) -> None:
         await self.shutdown()
 
     async def _start(self, reason: Literal["startup", "new", "resume"], previous: str | None) -> None:
         self.session.hold()
         self._inbox = Inbox()
-        self._activity = Activity(self.runtime, self._surroundings, self._inbox, self.emit)
-        self._intake = Intake(self.runtime, self._activity, self._inbox, self._driver, self.emit)
-        event = SessionStartEvent(reason=reason, previous_session_file=previous)
-        await self.runtime.notify("session_start", event)
-        self._surroundings.set_tools(self._tools)
+        self._activity = Activity(self.runtime, self._surroundings, self._inbox, self._watchers.tell)
+        self._intake = Intake(self.runtime, self._activity, self._inbox, self._driver, self._watchers.tell)
+        self._activity.try_turn("start of the session")  # what plugins send now comes after all of them have started
+        try:
+            await self.runtime.notify(
+                "session_start", SessionStartEvent(reason=reason, previous_session_file=previous)
+            )
+            self._surroundings.set_tools(self._tools)
+            await self._find_unsent()
+        finally:
+            self._activity.release()
+
+    async def _find_unsent(self) -> None:
         found = unsent_inputs(self.session)
-        if found and self._driver.editor is not None:
+        if self._driver.editor is not None:
             await give_back(self.session, found, self._driver.editor)
-        elif found:
+            found = [item for item in found if item.images]
+        if found:
             self.unsent = found
             text = f"{len(found)} input(s) of an earlier run were never sent; Host.resend_unsent sends them"
-            self.emit(Notified("", text, "warning"))
+            self._watchers.tell(Notified("", text, "warning"))
 
     async def shutdown(self) -> None:
-        """Aborts what goes on, gives unsent inputs back, and closes the session; a second call does nothing."""
-        if not self._closed:
-            self._closed = True
-            await self._leave("quit", None)
+        """Aborts what goes on, gives unsent inputs back, and closes the session; a second call waits for the first.
+
+        Raises:
+            SessionWriteError, SessionLocked: inputs that were not sent could not be recorded; the message has them.
+        """
+        if self._closing is None:
+            self._closing = asyncio.get_running_loop().create_task(self._leave("quit", None))
+        await asyncio.shield(self._closing)
 
     async def _leave(self, reason: Literal["quit", "new", "resume"], target: str | None) -> None:
         self._activity.ended = True
         self.abort()
         await self._activity.wait_idle()
-        event = SessionShutdownEvent(reason=reason, target_session_file=target)
-        await self.runtime.notify("session_shutdown", event)
-        await self._intake.end()
-        await self.runtime.close()
+        try:
+            await self.runtime.notify(
+                "session_shutdown", SessionShutdownEvent(reason=reason, target_session_file=target)
+            )
+            await self._intake.end()
+        finally:
+            await self.runtime.close()
 
     # State -----------------------------------------------------------------------------------------------------------
 
@@ -197,18 +214,7 @@ class Host:
 
     def watch(self, callback: Callable[[WatchEvent], None]) -> Callable[[], None]:
         """Calls back with everything that happens, until the returned function is called."""
-        self._watchers.append(callback)
-
-        def stop() -> None:
-            if callback in self._watchers:
-                self._watchers.remove(callback)
-
-        return stop
-
-    def emit(self, event: WatchEvent) -> None:
-        """Tells the watchers."""
-        for watcher in list(self._watchers):
-            watcher(event)
+        return self._watchers.add(callback)
 
     async def wait_idle(self) -> None:
         """Waits until nothing goes on any more."""
@@ -238,9 +244,9 @@ class Host:
             Unsupported: there is no model, or the session is closed.
         """
         self._require_open()
-        command = self._find_command(text)
+        command = find_command(self.runtime, text) if source != "extension" else None
         if command is not None:
-            return Prompted("handled", text=await self._run_command(*command))
+            return Prompted("handled", text=await run_command(self.runtime, *command, self._watchers.tell))
         item, prompted = await self._intake.take(text, tuple(images), source, streaming_behavior)
         if prompted.disposition == "started":
             await self._activity.settled(item)
@@ -257,10 +263,10 @@ class Host:
     async def resend_unsent(self) -> Prompted | None:
         """Sends what an earlier run of the session never sent, as one input; None when there is nothing."""
         self._require_open()
-        items, self.unsent = self.unsent, []
-        joined = self._intake.send(items)
+        joined = self._intake.send(self.unsent)
         if joined is None:
             return None
+        self.unsent = []
         await self._activity.settled(joined)
         return Prompted("started", joined.answer)
 
@@ -274,10 +280,13 @@ class Host:
 
     def send_for(self, plugin: str, content: str, images: Sequence[Mapping[str, Any]]) -> None:
         """A plugin's message: see `Context.send_user_message`."""
+        if self._activity.settling:
+            self._intake.take_later(Input(content, tuple(images)), "extension", "followUp")
+            return
         self.runtime.spawn(plugin, self._send(content, images))
 
     async def _send(self, content: str, images: Sequence[Mapping[str, Any]]) -> None:
-        await self.prompt(content, images=images, source="extension", streaming_behavior="followUp")
+        await self._intake.take(content, tuple(images), "extension", "followUp")
 
     def append_custom(self, custom_type: str, data: Any) -> None:
         """Appends a custom entry: see `Context.append_entry`."""
@@ -312,7 +321,7 @@ class Host:
         old = self.session.leaf_id
         if entry_id == old:
             return None
-        self._activity.occupy("move in the tree")
+        self._activity.try_turn("move in the tree")
         try:
             text = None
             target: str | None = entry_id
@@ -324,20 +333,20 @@ class Host:
             self.session.move_leaf(target)
             if text and self._driver.editor is not None:
                 self._driver.editor.set_editor_text(text)
-            event = SessionTreeEvent(new_leaf_id=target, old_leaf_id=old)
-            await self.runtime.notify("session_tree", event)
+            await self.runtime.notify("session_tree", SessionTreeEvent(new_leaf_id=target, old_leaf_id=old))
             return text
         finally:
-            self._activity.occupy(None)
-            self._activity.pump()
+            self._activity.release()
 
     async def set_model(self, model: Model) -> None:
         """Changes who answers, from the next request on; it is recorded in the session with that request."""
         self._require_open()
         previous = self.model_info
         self._surroundings.choose(model)
-        event = ModelSelectEvent(model=model.info, previous_model=previous, source="set")
-        await self.runtime.notify("model_select", event)
+        await self.runtime.notify(
+            "model_select", ModelSelectEvent(model=model.info, previous_model=previous, source="set")
+        )
+        self._activity.pump()
 
     async def switch(self, path: str | Path | None) -> bool:
         """Leaves this session for another file (None: a new one in memory); False when a plugin prevented it.
@@ -346,17 +355,30 @@ class Host:
 
         Raises:
             SessionNotFound, SessionFormatError, SessionLocked: the other file cannot be used; this session goes on.
+            SessionBusy: another switch is going on.
         """
         self._require_open()
+        if self._switching:
+            raise SessionBusy("a switch to another session is going on already")
+        self._switching = True
+        try:
+            return await self._switch(path)
+        finally:
+            self._switching = False
+
+    async def _switch(self, path: str | Path | None) -> bool:
         target = str(path) if path is not None else None
         reason: _Reason = "resume" if path is not None and Path(path).exists() else "new"
-        session = _open_session(path, self.session.header.cwd)
+        session = open_live_session(path, self.session.header.cwd)
         event = SessionBeforeSwitchEvent(reason=reason, target_session_file=target)
         if await self.runtime.ask_cancel("session_before_switch", event) is not None:
             return False
         session.hold()
         previous = str(self.session.path) if self.session.path is not None else None
-        await self._leave(reason, target)
+        try:
+            await self._leave(reason, target)
+        except ContexthostError as error:  # unsent inputs could not be recorded: told, for there is no way back
+            self._watchers.tell(Notified("", str(error), "error"))
         self.runtime = Runtime(
             session,
             plugins=self.runtime.plugins,
@@ -371,30 +393,6 @@ class Host:
 
     # Helpers ---------------------------------------------------------------------------------------------------------
 
-    def _find_command(self, text: str) -> tuple[str, Command, str] | None:
-        if not text.startswith("/"):
-            return None
-        name, _, arguments = text[1:].partition(" ")
-        found = self.commands().get(name)
-        return (*found, arguments.strip()) if found is not None else None
-
-    async def _run_command(self, plugin: str, command: Command, arguments: str) -> str | None:
-        try:
-            return await command.handler(arguments, self.runtime.context(plugin))
-        except ContexthostError as error:
-            self.emit(Notified(plugin, f"/{command.name}: {error}", "error"))
-        except Exception as error:  # noqa: BLE001 - a command that fails is told and counts as run, as in Pi
-            self.emit(Notified(plugin, f"/{command.name}: {type(error).__name__}: {error}", "error"))
-        return None
-
     def _require_open(self) -> None:
-        if self._closed:
+        if self._closing is not None:
             raise Unsupported("this session is closed")
-
-
-def _open_session(path: str | Path | None, cwd: str) -> Session:
-    if path is None:
-        return Session.in_memory(header={"cwd": cwd})
-    if Path(path).exists():
-        return Session.open(path, owner=_OWNER)
-    return Session.new(path, cwd=cwd, owner=_OWNER)

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, Protocol
 
+from contexthost.errors import ContexthostError
 from contexthost.messages import Message
 from contexthost.session import Entry, Session
 
@@ -52,8 +53,10 @@ class Input:
     Attributes:
         text, images: as they will be sent.
         kind: ``steer`` is sent between two turns of a run, ``followUp`` when it would end.
-        answer: resolved with the last assistant message of the run's part that answered it, or cancelled.
+        answer: resolved with the last assistant message of the run's part that answered it; None when it was not sent.
         held_ids: of its records in the session, once it was held.
+        sent: whether it is in the session as a message.
+        run: the run that it began.
     """
 
     text: str
@@ -61,6 +64,8 @@ class Input:
     kind: Literal["steer", "followUp"] = "followUp"
     answer: asyncio.Future[Message | None] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
     held_ids: tuple[str, ...] = ()
+    sent: bool = False
+    run: asyncio.Task[None] | None = None
 
     def settle(self, message: Message | None) -> None:
         """Resolves the answer, once."""
@@ -79,9 +84,18 @@ class Inbox:
     def __len__(self) -> int:
         return len(self._steering) + len(self._following)
 
+    @property
+    def waiting(self) -> bool:
+        """Whether anything is queued."""
+        return bool(self._steering or self._following)
+
     def queue(self, item: Input) -> None:
         """Puts an input at the end of the queue of its kind."""
         (self._steering if item.kind == "steer" else self._following).append(item)
+
+    def put_back(self, item: Input) -> None:
+        """Puts an input that could not be sent back at the head of the queue of its kind."""
+        (self._steering if item.kind == "steer" else self._following).appendleft(item)
 
     def next_steering(self) -> Input | None:
         """The next input to send between two turns."""
@@ -131,7 +145,8 @@ def hold(session: Session, item: Input) -> None:
     record = uuid.uuid4().hex
     digest = hashlib.sha256(item.text.encode("utf-8", "surrogatepass")).hexdigest()
     data = {"id": record, "text": item.text, "images": [dict(image) for image in item.images], "sha256": digest}
-    session.append([{"type": "custom", "customType": HELD_TYPE, "data": data}])
+    # A new session gets its file now, even if nobody has spoken in it yet: a crash must not lose what is held.
+    session.append([{"type": "custom", "customType": HELD_TYPE, "data": data}], create=True)
     item.held_ids = (record,)
 
 
@@ -143,21 +158,32 @@ def sent_payload(item: Input, how: str) -> list[dict[str, Any]]:
 
 
 async def give_back(session: Session, items: Sequence[Input], editor: Editor | None) -> None:
-    """Gives inputs that were not sent back to the user: into the editor, behind what is there; without an editor they
-    are recorded, to be found at the session's next start. Images cannot be put into an editor and stay recorded.
+    """Gives inputs that were not sent back to the user: into the editor, in front of what is there; without an editor
+    they are recorded, to be found at the session's next start. So are inputs with images, which no editor takes.
+
+    Raises:
+        SessionWriteError, SessionLocked: some could not be recorded; the message says which. The others were.
     """
-    if not items:
-        return
-    if editor is not None and any(item.text for item in items):
+    into_editor = {item for item in items if editor is not None and not item.images}
+    if editor is not None and into_editor:
         draft = await editor.get_editor_text()
-        texts = [item.text for item in items if item.text]
+        texts = [item.text for item in items if item in into_editor and item.text]
         editor.set_editor_text("\n\n".join([*texts, draft] if draft else texts))
+    lost: list[str] = []
+    failed: ContexthostError | None = None
     for item in items:
-        if editor is None or item.images:
-            hold(session, item)
-        else:
-            session.append(sent_payload(item, "editor"))
+        try:
+            if item in into_editor:
+                session.append(sent_payload(item, "editor"))
+            else:
+                hold(session, item)
+        except ContexthostError as error:
+            failed = error
+            if item not in into_editor:
+                lost.append(item.text)
         item.settle(None)
+    if failed is not None and lost:
+        raise type(failed)(f"{failed}; these inputs were not sent and could not be recorded: {lost}") from failed
 
 
 def unsent_inputs(session: Session) -> list[Input]:

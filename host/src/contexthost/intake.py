@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from contexthost.activity import Activity
+from contexthost.activity import PROMPT, Activity, Turn
 from contexthost.drivers.live import LiveDriver
 from contexthost.events import Handled, Hold, Image, InputEvent
 from contexthost.inbox import Inbox, Input, give_back, hold, join
@@ -58,7 +58,6 @@ class Intake:
         self._driver = driver
         self._emit = emit
         self._lock = asyncio.Lock()
-        self._ended = False
 
     async def take(
         self, text: str, images: tuple[Image, ...], source: Source, streaming: Streaming
@@ -67,32 +66,63 @@ class Intake:
 
         Raises:
             SessionBusy: something goes on and ``streaming`` does not say how to queue; nothing was sent.
+            Unsupported: there is no model.
         """
-        while self._activity.settling:  # asked for within agent_settled: after all its handlers
-            await self._activity.wait_idle()
-        if streaming is None and not self._inbox.held:
-            self._activity.require_free()
         item = Input(text, images, streaming or "followUp")
-        async with self._lock:  # inputs pass the plugins one by one, so that their order stays
-            holding = bool(self._inbox.held)
-            if not holding:
-                event = InputEvent(
-                    text=text,
-                    images=images,
-                    source=source,
-                    streaming_behavior=streaming if self._activity.busy is not None else None,
-                )
-                chained = await self._runtime.input(event)
-                item.text, item.images = chained.event.text, chained.event.images
-                ended = chained.ended_by[1] if chained.ended_by is not None else None
-                if isinstance(ended, Handled):
-                    item.settle(None)
-                    return item, Prompted("handled")
-                holding = isinstance(ended, Hold)
-            return item, await self._place(item, holding, streaming)
+        if self._activity.settling:
+            return item, self.take_later(item, source, streaming)
+        return item, await self._take(item, source, streaming, None)
 
-    async def _place(self, item: Input, holding: bool, streaming: Streaming) -> Prompted:
-        if self._ended:  # the session that it was meant for has ended while plugins looked at it
+    def take_later(self, item: Input, source: Source, streaming: Streaming) -> Prompted:
+        """Takes an input that was asked for within ``agent_settled``: after all its handlers, in the order asked."""
+        turn = self._activity.queue_up(PROMPT)
+
+        async def work() -> None:
+            await self._activity.come(turn)
+            try:
+                await self._take(item, source, streaming, turn)
+            except BaseException:
+                item.settle(None)
+                raise
+
+        self._runtime.spawn("", work())
+        return Prompted("queued", item.answer)
+
+    async def _take(self, item: Input, source: Source, streaming: Streaming, turn: Turn | None) -> Prompted:
+        """``turn`` is the caller's, if it has one; it is given up here unless a run comes of it."""
+        try:
+            if turn is None and streaming is None and not self._inbox.held:
+                self._activity.require_free()
+            async with self._lock:  # inputs pass the plugins one by one, so that their order stays
+                if self._activity.ended:  # the session that it was meant for
+                    await give_back(self._runtime.session, [item], self._driver.editor)
+                    return Prompted("returned", item.answer)
+                holding = bool(self._inbox.held)
+                if not holding:
+                    if turn is None:
+                        turn = self._activity.try_turn(PROMPT)
+                    if turn is None and streaming is None:
+                        self._activity.require_free()
+                    event = InputEvent(
+                        text=item.text,
+                        images=item.images,
+                        source=source,
+                        streaming_behavior=streaming if turn is None else None,
+                    )
+                    chained = await self._runtime.input(event)
+                    item.text, item.images = chained.event.text, chained.event.images
+                    ended = chained.ended_by[1] if chained.ended_by is not None else None
+                    if isinstance(ended, Handled):
+                        item.settle(None)
+                        return Prompted("handled")
+                    holding = isinstance(ended, Hold)
+                return await self._place(item, holding, turn)
+        finally:
+            if turn is not None and self._activity.has(turn):
+                self._activity.release()
+
+    async def _place(self, item: Input, holding: bool, turn: Turn | None) -> Prompted:
+        if self._activity.ended:  # while plugins looked at it
             await give_back(self._runtime.session, [item], self._driver.editor)
             return Prompted("returned", item.answer)
         if holding:
@@ -100,19 +130,29 @@ class Intake:
             self._inbox.held.append(item)
             self._emit(InputQueued(item.text, held=True))
             return Prompted("held", item.answer)
-        if self._activity.busy is not None:
-            if streaming is None:
-                self._activity.require_free()
+        if turn is None and self._activity.busy is not None:
             self._inbox.queue(item)
             self._emit(InputQueued(item.text, held=False))
             return Prompted("queued", item.answer)
-        self._activity.begin(item)
+        self._activity.require_model()
+        if self._activity.awaited or (len(self._inbox) and not self._activity.stalled):
+            # Plugins asked for something within ``input``, or released what they held: that goes first.
+            self._inbox.queue(item)
+            if turn is None:
+                self._activity.pump()
+        else:
+            self._activity.begin(item)
         return Prompted("started", item.answer)
 
     def send(self, items: list[Input]) -> Input | None:
-        """Sends inputs that plugins have seen already, as one: now, or when what goes on is over."""
-        if not items or self._ended:
+        """Sends inputs that plugins have seen already, as one: now, or when what goes on is over.
+
+        Raises:
+            Unsupported: there is no model; nothing was sent.
+        """
+        if not items or self._activity.ended:
             return None
+        self._activity.require_model()
         joined = join(items)
         if self._activity.busy is not None:
             self._inbox.queue(joined)
@@ -121,12 +161,20 @@ class Intake:
         return joined
 
     def release_held(self) -> None:
-        """Sends everything that is held as one input, exactly once; does nothing when nothing is held."""
-        if not self._ended:
+        """Sends everything that is held as one input, exactly once; does nothing when nothing is held.
+
+        Raises:
+            Unsupported: there is no model; it stays held.
+        """
+        if self._inbox.held and not self._activity.ended:
+            self._activity.require_model()
             self.send(self._inbox.take_held())
 
     async def end(self) -> None:
-        """The session ends: what was not sent goes back to the editor, or is recorded for its next start."""
-        self._ended = True
+        """The session ends: what was not sent goes back to the editor, or is recorded for its next start.
+
+        Raises:
+            SessionWriteError, SessionLocked: some of it could not be recorded.
+        """
         waiting = [*self._inbox.take_held(), *self._inbox.drain()]
         await give_back(self._runtime.session, waiting, self._driver.editor)

@@ -3,12 +3,27 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Protocol
+import contextlib
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import Protocol
 
-from contexthost.compaction import CompactionSettings, Preparation, prepare_compaction, should_compact
+from contexthost._dispatch import Caught
+from contexthost.compaction import (
+    CompactionSettings,
+    Preparation,
+    drafted_preparation,
+    prepare_compaction,
+    should_compact,
+)
 from contexthost.context import AbortSignal
-from contexthost.errors import CompactionCancelled, CompactionFailed, InvalidDraft, NothingToCompact
+from contexthost.errors import (
+    CompactionCancelled,
+    CompactionFailed,
+    ContexthostError,
+    InvalidDraft,
+    NothingToCompact,
+)
 from contexthost.events import (
     Cancel,
     CompactionReason,
@@ -18,9 +33,10 @@ from contexthost.events import (
     SessionCompactFailedEvent,
 )
 from contexthost.plugins import PluginFailure
-from contexthost.projection import CompactionDraft, context_messages
+from contexthost.projection import CompactionDraft, Draft, context_messages
 from contexthost.runtime import BoundaryOutcome, Runtime, compaction_draft
 from contexthost.session import Entry
+from contexthost.waiting import until_abort
 
 __all__ = ["Lifecycle", "Observer", "Summarize"]
 
@@ -106,80 +122,76 @@ class Lifecycle:
             NothingToCompact: everything fits already, or the last entry is a compaction; no hook was called.
             CompactionCancelled: a plugin or an abort stopped it.
             CompactionFailed: nobody could make it, or another one is running.
+            SessionWriteError, SessionLocked, SessionChanged: it could not be written.
         """
-        if self.signal is not None:
-            raise CompactionFailed("a compaction is already running; wait for it or abort it")
-        signal = self.signal = AbortSignal()  # set before the first await: nobody else can begin one from here on
-        try:
+        with self._begun(parent_signal) as signal:
             preparation = self.prepare()
             if preparation is None:
                 raise NothingToCompact(
                     "nothing to compact: everything is recent enough to be kept, or the last entry is a compaction"
                 )
-            unlink = parent_signal.on_abort(lambda: signal.abort("the run was aborted")) if parent_signal else None
+            event = SessionBeforeCompactEvent(
+                preparation=preparation,
+                branch_entries=self._runtime.authority.snapshot().branch,
+                reason=reason,
+                signal=signal,
+                custom_instructions=custom_instructions,
+                will_retry=will_retry,
+                addressed_to=to,
+            )
             self._observer.compaction_started(reason)
             plugin: str | None = to
             try:
-                plugin, draft = await self._make(preparation, signal, reason, to, custom_instructions, will_retry)
-                entry = self._append(draft)
-            except (CompactionFailed, InvalidDraft) as error:
-                await self._failed(reason, error, plugin, will_retry)
+                with _told_as_failure():
+                    plugin, draft = await self._make(event)
+                    entry = self._append(draft)
+            except (ContexthostError, asyncio.CancelledError) as error:
+                await self._failed(reason, error, plugin)
                 raise
-            except asyncio.CancelledError:
-                await self._failed(reason, CompactionCancelled("aborted"), plugin, will_retry)
-                raise
-            finally:
-                if unlink is not None:
-                    unlink()
             await self._appended(entry, reason, plugin, will_retry)
             return entry
+
+    @contextlib.contextmanager
+    def _begun(self, parent: AbortSignal | None) -> Iterator[AbortSignal]:
+        """Marks a compaction as running: from before the first await, so that nobody else can begin one."""
+        if self.signal is not None:
+            raise CompactionFailed("a compaction is already running; wait for it or abort it")
+        signal = self.signal = AbortSignal()
+        unlink = parent.on_abort(lambda: signal.abort("the run was aborted")) if parent is not None else None
+        try:
+            yield signal
         finally:
             self.signal = None
+            if unlink is not None:
+                unlink()
 
-    async def _make(
-        self,
-        preparation: Preparation,
-        signal: AbortSignal,
-        reason: CompactionReason,
-        to: str | None,
-        custom_instructions: str | None,
-        will_retry: bool,
-    ) -> tuple[str | None, CompactionDraft]:
-        event = SessionBeforeCompactEvent(
-            preparation=preparation,
-            branch_entries=self._runtime.authority.snapshot().branch,
-            reason=reason,
-            signal=signal,
-            custom_instructions=custom_instructions,
-            will_retry=will_retry,
-            addressed_to=to,
-        )
+    async def _make(self, event: SessionBeforeCompactEvent) -> tuple[str | None, CompactionDraft]:
+        """Who made it (None: the built-in summary), and what is to be appended."""
+        signal, to = event.signal, event.addressed_to
         failures: list[PluginFailure] = []
-        found = await _until_abort(self._runtime.before_compact(event, failures=failures), signal)
+        found = await until_abort(self._runtime.before_compact(event, failures=failures), signal)
         if signal.aborted:
             raise CompactionCancelled("Compaction cancelled")
         if found is not None:
             plugin, answer = found
             if isinstance(answer, Cancel):
-                why = f": {answer.reason}" if answer.reason else ""
-                raise CompactionCancelled(f"Compaction cancelled by {plugin}{why}")
+                raise self._cancelled_by(plugin, answer)
             return plugin, compaction_draft(answer)
         if to is not None:
             reasons = "; ".join(failure.problem for failure in failures) or "it gave no compaction"
             raise CompactionFailed(f"the compaction was for {to} alone, and {reasons}; nothing was changed")
         if self.summarize is None:
             raise CompactionFailed("no plugin made a compaction and no model is configured for a summary")
-        result = await _until_abort(self.summarize(preparation, signal, custom_instructions), signal)
+        result = await until_abort(self.summarize(event.preparation, signal, event.custom_instructions), signal)
         if signal.aborted or result is None:
             raise CompactionCancelled("Compaction cancelled")
-        return None, CompactionDraft(
-            summary=result.summary,
-            first_kept_entry_id=result.first_kept_entry_id,
-            tokens_before=result.tokens_before,
-            details=result.details,
-            usage=result.usage,
-            from_hook=False,
-        )
+        return None, replace(compaction_draft(result), from_hook=False)
+
+    def _cancelled_by(self, plugin: str, answer: Cancel) -> CompactionCancelled:
+        if answer.reason:
+            self._runtime.driver.ui(plugin).notify(f"compaction cancelled: {answer.reason}", "info")
+        why = f": {answer.reason}" if answer.reason else ""
+        return CompactionCancelled(f"Compaction cancelled by {plugin}{why}")
 
     def _append(self, draft: CompactionDraft) -> Entry:
         self._runtime.authority.commit([draft])
@@ -187,44 +199,75 @@ class Lifecycle:
         assert leaf is not None  # the entry just appended
         return leaf
 
-    async def commit_boundary(self, outcome: BoundaryOutcome) -> Sequence[Entry]:
+    # Compactions that plugins drafted at a boundary ------------------------------------------------------------------
+
+    async def commit_boundary(self, outcome: BoundaryOutcome, parent_signal: AbortSignal) -> Sequence[Entry]:
         """Appends what plugins drafted at a boundary, as a whole; the entries.
 
-        A compaction among the drafts is announced as any other: ``session_before_compact`` (for its own plugin, with
-        the draft; a Cancel takes the draft out), then ``session_compact``.
+        A compaction among the drafts is announced as any other: ``session_before_compact`` with the draft (a Cancel
+        takes it out), then ``session_compact``. Drafts that can no longer be appended are dropped, all of them, and
+        that is told.
 
         Raises:
-            InvalidDraft, SessionLocked, SessionWriteError: nothing was appended.
+            SessionLocked, SessionWriteError, SessionChanged: nothing was appended.
         """
-        kept: list[tuple[str, Any]] = []
-        for plugin, draft in zip(outcome.proposers, outcome.drafts, strict=True):
-            if not isinstance(draft, CompactionDraft) or await self._boundary_compaction_allowed(plugin, draft):
-                kept.append((plugin, draft))
-        before = len(self._runtime.session.entries)
-        self._runtime.authority.commit([draft for _, draft in kept])
-        added = self._runtime.session.entries[before:]
-        for (plugin, draft), entry in zip(kept, added, strict=False):
+        if not outcome.drafts:
+            return ()
+        drafted = zip(outcome.proposers, outcome.drafts, strict=True)
+        if not any(isinstance(draft, CompactionDraft) for draft in outcome.drafts):
+            return await self._commit(list(drafted))
+        with self._begun(parent_signal) as signal:
+            kept: list[tuple[str, Draft]] = []
+            for plugin, draft in drafted:
+                if not isinstance(draft, CompactionDraft) or await self._may_append(plugin, draft, signal):
+                    kept.append((plugin, draft))
+            return await self._commit(kept)
+
+    async def _commit(self, kept: Sequence[tuple[str, Draft]]) -> Sequence[Entry]:
+        if not kept:
+            return ()
+        try:
+            self._runtime.authority.commit([draft for _, draft in kept])
+        except ContexthostError as error:
+            for plugin, draft in kept:
+                if isinstance(draft, CompactionDraft):
+                    await self._failed("threshold", error, plugin)
+            if not isinstance(error, InvalidDraft):
+                raise
+            self._runtime.driver.ui("").notify(f"what plugins drafted was dropped: {error}", "error")
+            return ()
+        added = self._runtime.session.entries[-len(kept) :]
+        for (plugin, draft), entry in zip(kept, added, strict=True):
             if isinstance(draft, CompactionDraft):
                 await self._appended(entry, "threshold", plugin, will_retry=False)
         return added
 
-    async def _boundary_compaction_allowed(self, plugin: str, draft: CompactionDraft) -> bool:
-        preparation = self.prepare()
-        if preparation is None:
-            return True  # nothing to announce: no other compactor could say anything about it
+    async def _may_append(self, plugin: str, draft: CompactionDraft, signal: AbortSignal) -> bool:
         self._observer.compaction_started("threshold")
+        snapshot = self._runtime.authority.snapshot()
+        branch = snapshot.branch
         event = SessionBeforeCompactEvent(
-            preparation=preparation,
-            branch_entries=self._runtime.authority.snapshot().branch,
+            preparation=drafted_preparation(snapshot, branch, draft.first_kept_entry_id, self.settings),
+            branch_entries=branch,
             reason="threshold",
-            signal=AbortSignal(),
+            signal=signal,
             draft=draft,
         )
-        found = await self._runtime.before_compact(event)
-        if found is None or not isinstance(found[1], Cancel):
+        cancel = await until_abort(self._runtime.draft_cancelled(event), signal)
+        if cancel is not None:
+            error = self._cancelled_by(*cancel)
+        elif signal.aborted:
+            error = CompactionCancelled("Compaction cancelled")
+        else:
             return True
-        await self._failed("threshold", CompactionCancelled(found[1].reason), plugin, will_retry=False)
+        await self._failed("threshold", error, plugin)
         return False
+
+    # What everybody is told ------------------------------------------------------------------------------------------
+
+    async def gave_up(self, reason: CompactionReason, message: str) -> None:
+        """Tells that a compaction that was called for is not tried."""
+        await self._failed(reason, CompactionFailed(message), None)
 
     async def _appended(self, entry: Entry, reason: CompactionReason, plugin: str | None, will_retry: bool) -> None:
         self.last_plugin = plugin
@@ -238,10 +281,8 @@ class Lifecycle:
         await self._runtime.notify("session_compact", event)
         self._observer.compaction_ended(reason, entry, None)
 
-    async def _failed(
-        self, reason: CompactionReason, error: Exception, plugin: str | None, will_retry: bool
-    ) -> None:
-        aborted = isinstance(error, CompactionCancelled)
+    async def _failed(self, reason: CompactionReason, error: BaseException, plugin: str | None) -> None:
+        aborted = isinstance(error, (CompactionCancelled, asyncio.CancelledError))
         message = None if aborted else str(error)
         event = SessionCompactFailedEvent(
             reason=reason,
@@ -260,17 +301,12 @@ class Lifecycle:
             self.signal.abort("aborted by the user")
 
 
-async def _until_abort(work: Awaitable[Any], signal: AbortSignal) -> Any:
-    """Awaits work, but no longer than until the abort: a plugin that does not listen to it must not hold it up."""
-    task = asyncio.ensure_future(work)
-    waiting = asyncio.ensure_future(signal.wait())
-    try:
-        await asyncio.wait({task, waiting}, return_when=asyncio.FIRST_COMPLETED)
-        if task.done():
-            return task.result()
-        return None
-    finally:
-        waiting.cancel()
-        if not task.done():
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
+@contextlib.contextmanager
+def _told_as_failure() -> Iterator[None]:
+    """Whatever else goes wrong in making a compaction, in a model say, is its failure and nobody else's."""
+    with Caught() as caught:
+        yield
+    if isinstance(caught.error, ContexthostError):
+        raise caught.error
+    if caught.error is not None:
+        raise CompactionFailed(f"{type(caught.error).__name__}: {caught.error}") from caught.error

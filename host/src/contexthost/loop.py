@@ -5,10 +5,17 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, Protocol
+from typing import Any, Literal, Protocol, TypeVar
 
+from contexthost._dispatch import Caught
 from contexthost.context import AbortSignal, Model, ModelRequest, Tool
-from contexthost.errors import CompactionFailed, InvalidDraft, NothingToCompact
+from contexthost.errors import (
+    CompactionFailed,
+    ContexthostError,
+    InvalidDraft,
+    NothingToCompact,
+    SessionFormatError,
+)
 from contexthost.events import (
     AgentBeforeSettleEvent,
     AgentStartEvent,
@@ -21,10 +28,12 @@ from contexthost.events import (
 from contexthost.inbox import Inbox, Input, sent_payload
 from contexthost.lifecycle import Lifecycle
 from contexthost.messages import Message
+from contexthost.models.answer import ABORTED, new_answer
 from contexthost.projection import ContextEditDraft
-from contexthost.runtime import Runtime
+from contexthost.runtime import BoundaryOutcome, Runtime
 from contexthost.session import Entry
 from contexthost.toolbox import ToolCall, run_tools, tool_calls
+from contexthost.waiting import ABORT_GRACE_SECONDS, until_abort
 from contexthost.watch import MessageRecorded, Notified, Retrying, RunStarted, TextArrived, WatchEvent
 
 __all__ = ["AgentRun", "IsOverflow"]
@@ -32,7 +41,7 @@ __all__ = ["AgentRun", "IsOverflow"]
 IsOverflow = Callable[[Message, int], bool]
 """Whether an assistant message says that the request did not fit a window of so many tokens."""
 
-NO_CONTINUATION: Final = frozenset({"assistant"})
+_Boundary = TypeVar("_Boundary", TurnEndEvent, AgentBeforeSettleEvent)
 
 
 class Surroundings(Protocol):
@@ -48,6 +57,8 @@ class Surroundings(Protocol):
     def thinking_level(self) -> str | None: ...
 
     def declare(self) -> None: ...
+
+    def declaration(self) -> list[dict[str, Any]]: ...
 
 
 class AgentRun:
@@ -81,38 +92,48 @@ class AgentRun:
         self._last: tuple[Entry, Message] | None = None
         self._overflow_tried = False
 
-    async def execute(self, first: Input | None) -> None:
-        """Runs until nothing is left to do or the run is aborted; None goes on from the context as it is.
+    async def execute(self, first: Input) -> None:
+        """Runs until nothing is left to do or the run is aborted.
 
         Raises:
-            SessionWriteError, SessionLocked: the session cannot be written; the run ends there.
+            SessionWriteError, SessionLocked, SessionChanged: the session cannot be written; the run ends there. An
+                input that could not be recorded is back in its queue, except for ``first``.
         """
-        if first is not None:
-            await self._compact_if_needed()
-            self._surroundings.declare()
-            self._record_input(first)
+        await self._compact_if_needed()
+        following: Input | None = first
         while True:
-            outcome = await self._activity()
-            if await self._recover(outcome):
-                continue
+            outcome = await self._activity(following)
+            following = None
             if self.signal.aborted:
                 break
-            await self._compact_if_needed(skip=outcome == "error")
-            waiting = self._inbox.next_following()
-            if waiting is not None and not self.signal.aborted:
-                self._record_input(waiting)
-                continue
-            if self.signal.aborted or not await self._before_settle(outcome):
+            recovery = await self._recover(outcome)
+            if recovery == "none":
+                await self._compact_if_needed()
+            if self.signal.aborted:
                 break
+            if recovery == "retry":
+                continue
+            following = self._inbox.next_following()
+            if following is None:
+                goes_on = await self._before_settle(outcome)
+                if self.signal.aborted or not goes_on:
+                    break
+                following = self._inbox.next_following()
         self._answered()
 
     # One activity: from agent_start to agent_end
 
-    async def _activity(self) -> Outcome:
+    async def _activity(self, following: Input | None) -> Outcome:
         self._emit(RunStarted())
         await self._runtime.notify("agent_start", AgentStartEvent())
+        if following is None:
+            following = self._next_steering()
         turn = 0
         while True:
+            if following is not None:
+                self._record_input(following)
+            else:
+                self._surroundings.declare()
             entry, message = await self._respond()
             if message.get("stopReason") in ("error", "aborted"):
                 outcome: Outcome = "aborted" if message["stopReason"] == "aborted" else "error"
@@ -122,25 +143,24 @@ class AgentRun:
             results = await self._run_calls(calls, message)
             continue_run = await self._turn_end(turn, entry, message, results, "completed")
             turn += 1
-            following = self._inbox.next_steering()
-            if following is None and not calls:
-                following = self._inbox.next_following()
-                if following is None and not continue_run:
-                    return "completed"
+            if not calls and not continue_run and not self._inbox.waiting:
+                return "completed"
             # Another request follows: whatever the tools brought must fit into it.
             await self._compact_if_needed()
-            if following is None:
-                following = self._inbox.next_steering()
-            self._surroundings.declare()
-            if following is not None:
-                self._record_input(following)
+            if self.signal.aborted and not calls:
+                return "completed"
+            following = self._next_steering()
+            if following is None and not calls:
+                following = self._inbox.next_following()
+
+    def _next_steering(self) -> Input | None:
+        """After an abort queued inputs stay where they are, for the next run."""
+        return None if self.signal.aborted else self._inbox.next_steering()
 
     async def _respond(self) -> tuple[Entry, Message]:
-        snapshot = self._runtime.authority.snapshot()
-        await self._runtime.notify("context", ContextEvent(snapshot=snapshot))
-        snapshot = self._runtime.authority.snapshot()
+        await self._runtime.notify("context", ContextEvent(snapshot=self._runtime.authority.snapshot()))
         request = ModelRequest(
-            messages=snapshot.provider_messages,
+            messages=self._runtime.authority.snapshot().provider_messages,
             tools=[tool for _, tool in self._surroundings.tools],
             thinking_level=self._surroundings.thinking_level,
             session_id=self._runtime.session.id,
@@ -149,10 +169,25 @@ class AgentRun:
             prepare_headers=self._prepare_headers,
             prepare_body=self._prepare_body,
         )
-        message = await self._surroundings.model.respond(request, self.signal)
+        message = await self._ask(self._surroundings.model, request)
         entry = self._record(message)
         self._last = entry, message
+        if message.get("stopReason") not in ("error", "length"):
+            self._overflow_tried = False
         return entry, message
+
+    async def _ask(self, model: Model, request: ModelRequest) -> Message:
+        """The model's answer; what it raises becomes a failed one, as in Pi, and an abort does not wait for it."""
+        with Caught() as caught:
+            message = await until_abort(
+                model.respond(request, self.signal), self.signal, grace_seconds=ABORT_GRACE_SECONDS
+            )
+            if message is not None:
+                return message
+        if caught.error is None:
+            return {**new_answer(model.info), "stopReason": "aborted", "errorMessage": ABORTED}
+        what = str(caught.error) if isinstance(caught.error, ContexthostError) else repr(caught.error)
+        return {**new_answer(model.info), "stopReason": "error", "errorMessage": what}
 
     async def _prepare_headers(self, headers: Mapping[str, str]) -> Mapping[str, str | None]:
         event = BeforeProviderHeadersEvent(headers=headers)
@@ -167,12 +202,25 @@ class AgentRun:
     async def _run_calls(self, calls: Sequence[ToolCall], message: Message) -> list[tuple[Entry, Message]]:
         """Runs the calls side by side; their results are recorded in call order, each as soon as it may be."""
         recorded: list[tuple[Entry, Message]] = []
+        if not calls:
+            return recorded
         truncated = message.get("stopReason") == "length"
-        async for result in run_tools(
+        running = run_tools(
             calls, self._surroundings.tools, self._runtime.context, self.signal, truncated=truncated, emit=self._emit
-        ):
-            recorded.append((self._record(result), result))
+        )
+        async with contextlib.aclosing(running):
+            async for result in running:
+                recorded.append(self._record_result(result))
         return recorded
+
+    def _record_result(self, result: Message) -> tuple[Entry, Message]:
+        try:
+            return self._record(result), result
+        except SessionFormatError as error:  # what the tool gave is not JSON
+            text = f"The result of {result['toolName']} cannot be recorded: {error}"
+            plain = {key: value for key, value in result.items() if key != "details"}
+            plain |= {"content": [{"type": "text", "text": text}], "isError": True}
+            return self._record(plain), plain
 
     async def _turn_end(
         self, turn: int, entry: Entry, message: Message, results: Sequence[tuple[Entry, Message]], outcome: Outcome
@@ -187,27 +235,36 @@ class AgentRun:
             context=self._runtime.authority.snapshot(),
         )
         timeout = self._runtime.settings.values.compactionTimeoutSeconds
-        answer = await self._runtime.boundary("turn_end", event, timeout_seconds=timeout)
-        await self._lifecycle.commit_boundary(answer)
-        return answer.continue_run and outcome == "completed" and self._can_continue("turn_end")
+        goes_on = await self._boundary("turn_end", event, timeout)
+        return goes_on and outcome == "completed" and self._can_continue("turn_end")
 
     async def _before_settle(self, outcome: Outcome) -> bool:
         """Whether the run goes on: a plugin asked for it, or something arrived meanwhile."""
         event = AgentBeforeSettleEvent(outcome=outcome, context=self._runtime.authority.snapshot())
-        answer = await self._runtime.boundary("agent_before_settle", event)
-        await self._lifecycle.commit_boundary(answer)
-        if self.signal.aborted:
-            return False
-        waiting = self._inbox.next_following()
-        if waiting is not None:
-            self._record_input(waiting)
+        goes_on = await self._boundary("agent_before_settle", event, None)
+        if self._inbox.waiting:
             return True
-        return answer.continue_run and self._can_continue("agent_before_settle")
+        return goes_on and not self.signal.aborted and self._can_continue("agent_before_settle")
+
+    async def _boundary(self, hook: str, event: _Boundary, timeout: float | None) -> bool:
+        """Asks the plugins at a boundary and appends what they drafted; whether one wants the run to go on.
+
+        An abort ends the waiting: plugins that do not listen to it are cut off, with what they would have drafted.
+        """
+        if self.signal.aborted:
+            answer: BoundaryOutcome | None = await self._runtime.boundary(hook, event)
+        else:
+            asking = self._runtime.boundary(hook, event, timeout_seconds=timeout)
+            answer = await until_abort(asking, self.signal, grace_seconds=ABORT_GRACE_SECONDS)
+        if answer is None:
+            return False
+        await self._lifecycle.commit_boundary(answer, self.signal)
+        return answer.continue_run
 
     def _can_continue(self, hook: str) -> bool:
         """A model can only be asked when the context ends with something to answer."""
         messages = self._runtime.authority.snapshot().provider_messages
-        if messages and messages[-1].get("role") not in NO_CONTINUATION:
+        if messages and messages[-1].get("role") not in ("assistant", "system"):
             return True
         text = f"{hook} asked for another request, but there is nothing for the model to answer"
         self._emit(Notified("", text, "warning"))
@@ -215,53 +272,85 @@ class AgentRun:
 
     # Compaction
 
-    async def _compact_if_needed(self, *, skip: bool = False) -> None:
-        if skip or self.signal.aborted or not self._lifecycle.over_threshold():
+    async def _compact_if_needed(self) -> None:
+        if self.signal.aborted or not self._lifecycle.over_threshold():
             return
         # A failure is told by the lifecycle; the run goes on as long as the provider takes its requests.
         with contextlib.suppress(CompactionFailed, NothingToCompact, InvalidDraft):
             await self._lifecycle.compact("threshold", parent_signal=self.signal)
 
-    async def _recover(self, outcome: Outcome) -> bool:
-        """After a request that did not fit: omits the failed attempt, compacts, and says whether to try again."""
-        if self._last is None or outcome == "aborted" or self.signal.aborted:
-            return False
+    async def _recover(self, outcome: Outcome) -> Literal["none", "retry", "stop"]:
+        """After an answer that shows that the request or the answer did not fit.
+
+        A failed or cut-off attempt is omitted, with its results, and tried again once after a compaction (``retry``).
+        A completed answer stands, and what it shows is that the next request will not fit. ``none``: nothing of that.
+        """
+        if self._last is None:
+            return "none"
         entry, message = self._last
-        window = self._runtime.authority.snapshot().window
-        if outcome != "error" or not self._is_overflow(message, window):
-            return False
+        info = self._surroundings.model.info
+        if {message.get("provider"), message.get("model")} - {info.provider, info.id, None}:
+            return "none"  # of another model, with another window
+        overflow = self._is_overflow(message, self._runtime.authority.snapshot().window)
+        if overflow and message.get("stopReason") == "stop":
+            with contextlib.suppress(CompactionFailed, NothingToCompact, InvalidDraft):
+                await self._lifecycle.compact("overflow", parent_signal=self.signal)
+            return "stop"
+        if not overflow and not _cut_short(message, info.max_tokens):
+            return "none"
+        what = "the context does not fit the window" if overflow else "the answer was cut off"
         if self._overflow_tried:
-            text = "the context is still too large after one compaction: shorten it, or choose a larger model"
-            self._emit(Notified("", text, "error"))
-            return False
+            text = f"{what}, still after one compaction: shorten the context, or choose a larger model"
+            await self._lifecycle.gave_up("overflow", text)
+            return "stop"
         self._overflow_tried = True
         if self._lifecycle.prepare() is None:
-            self._emit(Notified("", "the request did not fit, and there is nothing to compact", "error"))
-            return False
-        self._runtime.authority.commit([ContextEditDraft(target_id=entry.id, replacement=None)])
+            self._emit(Notified("", f"{what}, and there is nothing to compact", "error"))
+            return "stop"
+        self._runtime.authority.commit(self._omissions(entry))
         try:
             await self._lifecycle.compact("overflow", will_retry=True, parent_signal=self.signal)
-        except CompactionFailed:
-            return False
-        return not self.signal.aborted
+        except (CompactionFailed, InvalidDraft):
+            return "stop"
+        except NothingToCompact:  # what was left without the attempt fits in what is kept anyway
+            self._emit(Notified("", f"{what}, and there is nothing to compact", "error"))
+            return "stop"
+        return "retry"
+
+    def _omissions(self, entry: Entry) -> list[ContextEditDraft]:
+        """The edits that take an answer and its tool results out of the context."""
+        snapshot = self._runtime.authority.snapshot()
+        position = snapshot.position(entry.id)
+        if position is None:
+            return []
+        behind = (snapshot.entries[at].source for at in range(position + 1, len(snapshot.entries)))
+        attempt = [entry.id, *(one.id for one in behind if one.role == "toolResult")]
+        return [ContextEditDraft(target_id=one, replacement=None) for one in attempt]
 
     # The record
 
     def _record_input(self, item: Input) -> None:
-        if item.kind == "steer":
-            self._answering.append(item)  # the run goes on: its end answers both
-        else:
-            self._answered()
-            self._answering = [item]
-        self._overflow_tried = False
+        """Sends an input: records it, behind what has changed in the surroundings. One that cannot be is put back.
+
+        A held input leaves its hold by the same write: a crash finds it either held or sent.
+        """
         content = [{"type": "text", "text": item.text}] if item.text or not item.images else []
         message = {
             "role": "user",
             "content": [*content, *(dict(image) for image in item.images)],
             "timestamp": int(time.time() * 1000),
         }
-        # A held input leaves its hold by the same write that sends it: a crash finds it either held or sent.
-        self._record(message, before=sent_payload(item, "sent"))
+        try:
+            self._record(message, before=[*self._surroundings.declaration(), *sent_payload(item, "sent")])
+        except ContexthostError:
+            if item.run is None:
+                self._inbox.put_back(item)
+            raise
+        item.sent = True
+        if item.kind != "steer":
+            self._answered()
+        self._answering.append(item)  # what steers a run is answered by the run's end, as is what it steers
+        self._overflow_tried = False
 
     def _record(self, message: Message, before: Sequence[Mapping[str, Any]] = ()) -> Entry:
         entry = self._runtime.session.append([*before, {"type": "message", "message": message}])[-1]
@@ -277,3 +366,12 @@ class AgentRun:
         for item in self._answering:
             item.settle(self._last[1] if self._last is not None else None)
         self._answering = []
+
+
+def _cut_short(message: Message, max_tokens: int | None) -> bool:
+    """Whether the answer ended by its length although the model could have said more: the window left no room."""
+    if message.get("stopReason") != "length" or not max_tokens:
+        return False
+    usage = message.get("usage")
+    output = usage.get("output") if isinstance(usage, Mapping) else None
+    return isinstance(output, int) and output < max_tokens

@@ -1,7 +1,6 @@
 """The runtime of one open session: its plugins, the ``ctx`` that each of them gets, and how hooks are dispatched.
 
-What a session can do beyond being read (sending messages, asking for compactions, talking to a user) is a driver's:
-the file driver for commands, the live host for Python agents, the bridge for Pi. The runtime is the same for all.
+What a session can do beyond being read is a driver's: the file driver for commands, the live host, the bridge for Pi.
 """
 
 from __future__ import annotations
@@ -10,13 +9,11 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
-from contexthost import paths
+from contexthost._dispatch import Caught
 from contexthost.config import HostSettings, Loaded
 from contexthost.context import AbortSignal, Mode, ModelInfo, Timer, Ui
-from contexthost.credentials import resolve_credential
 from contexthost.errors import ContexthostError
 from contexthost.events import (
     AgentBeforeSettleEvent,
@@ -28,15 +25,19 @@ from contexthost.events import (
     SessionBeforeCompactEvent,
     TurnEndEvent,
 )
+from contexthost.history import History
+from contexthost.plugin_context import PluginContext
 from contexthost.plugins import Chained, PluginFailure, PluginManager
-from contexthost.projection import CompactionDraft, Draft, ProjectionAuthority, Snapshot
+from contexthost.projection import CompactionDraft, Draft, ProjectionAuthority
 from contexthost.session import Entry, Session
 from contexthost.timers import WallTimer
-from contexthost.tokens import EffectiveUsage, default_counter
+from contexthost.tokens import default_counter
 
 __all__ = ["BoundaryOutcome", "Driver", "PluginContext", "Runtime", "load_plugins"]
 
 _log = logging.getLogger(__name__)
+_CLOSE_SECONDS: Final = 5.0
+"""How long spawned work may take to clean up when the session ends."""
 _B = TypeVar("_B", TurnEndEvent, AgentBeforeSettleEvent)
 
 
@@ -88,7 +89,6 @@ class Driver(Protocol):
 
     def supports(self, name: str) -> bool:
         """Whether a method of `Context` (or ``ui.`` and one of `Ui`) is possible."""
-        ...
 
     def is_idle(self) -> bool:
         """Whether no run and no compaction is going on."""
@@ -138,9 +138,11 @@ class Runtime:
 
     Attributes:
         session, authority: the session and what the model sees of it.
+        history: all that the session has recorded.
         plugins: the plugin manager.
         settings: ``host.json``, with its warnings.
         driver: what the surroundings can do.
+        closed: whether the session has ended.
     """
 
     def __init__(
@@ -161,10 +163,11 @@ class Runtime:
             counter=default_counter(settings.values.encoding),
             window=window or settings.values.contextWindow,
         )
+        self.history = History(session, self.authority.snapshot)
         self._contexts: dict[str, PluginContext] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._timers: set[WallTimer] = set()
-        self._closed = False
+        self.closed = False
         self.compacting: Callable[[str], None] = lambda plugin: None
         """Told when a plugin says that it makes a compaction at a boundary; for drivers that wait only so long."""
         self.find_credential: Callable[[str], Awaitable[str | None]] | None = None
@@ -172,12 +175,11 @@ class Runtime:
 
     def context(self, plugin: str) -> PluginContext:
         """The plugin's ``ctx``: the same object throughout the session."""
-        made = self._contexts.get(plugin)
-        if made is None:
-            made = self._contexts[plugin] = PluginContext(plugin, self)
-        return made
+        if plugin not in self._contexts:
+            self._contexts[plugin] = PluginContext(plugin, self)
+        return self._contexts[plugin]
 
-    # Dispatch --------------------------------------------------------------------------------------------------------
+    # Dispatch
 
     async def notify(self, hook: str, event: Event) -> None:
         """Tells every plugin; answers are ignored."""
@@ -229,30 +231,53 @@ class Runtime:
             timeout_seconds=self.settings.values.compactionTimeoutSeconds,
         )
 
-    # Work beside the session -----------------------------------------------------------------------------------------
+    async def draft_cancelled(self, event: SessionBeforeCompactEvent) -> tuple[str, Cancel] | None:
+        """Asks about a compaction that a plugin drafted: (plugin, Cancel) of the first that objects, or None. Other
+        answers do not count: the compaction is made already."""
+        timeout = self.settings.values.compactionTimeoutSeconds
+        chained = await self.plugins.chain(
+            "session_before_compact", event, self.context, apply=lambda seen, _: seen, timeout_seconds=timeout
+        )
+        ended = chained.ended_by
+        return (ended[0], ended[1]) if ended is not None and isinstance(ended[1], Cancel) else None
+
+    # Work beside the session
 
     def spawn(self, plugin: str, work: Coroutine[Any, Any, None]) -> None:
         """Runs work beside the session until the session ends; a failure is logged and told, and harms nothing."""
-        if self._closed:
+        if self.closed:
             work.close()
             return
         task = asyncio.get_running_loop().create_task(self._guard(plugin, work))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(lambda _: work.close())  # never begun, if the session ends right away
 
     async def _guard(self, plugin: str, work: Coroutine[Any, Any, None]) -> None:
-        try:
+        with Caught() as caught:
             await work
-        except ContexthostError as error:
-            self.driver.ui(plugin).notify(f"{plugin}: {error}", "error")
-        except Exception as error:  # noqa: BLE001 - a plugin's background work must never take the session down
-            _log.exception("plugin %s: work beside the session failed", plugin)
-            self.driver.ui(plugin).notify(f"{plugin}: {type(error).__name__}: {error}", "error")
+        if caught.error is not None:
+            self._tell_failure(plugin, caught.error, "work beside the session")
 
-    def call_later(self, seconds: float, callback: Callable[[], None]) -> Timer:
-        """Calls back after so many seconds of wall clock; not after the session has ended."""
-        timer = WallTimer(seconds, callback, self._timers)
-        if not self._closed:
+    def _tell_failure(self, plugin: str, error: Exception, what: str) -> None:
+        who = f"{plugin}: " if plugin else ""
+        if isinstance(error, ContexthostError):
+            self.driver.ui(plugin).notify(f"{who}{error}", "error")
+            return
+        _log.error("plugin %s: %s failed", plugin, what, exc_info=error)
+        self.driver.ui(plugin).notify(f"{who}{type(error).__name__}: {error}", "error")
+
+    def call_later(self, plugin: str, seconds: float, callback: Callable[[], None]) -> Timer:
+        """Calls back after so many seconds of wall clock; not after the session has ended. A failure is told."""
+
+        def call() -> None:
+            with Caught() as caught:
+                callback()
+            if caught.error is not None:
+                self._tell_failure(plugin, caught.error, "a timer's call")
+
+        timer = WallTimer(seconds, call, self._timers)
+        if not self.closed:
             timer.start()
         return timer
 
@@ -262,14 +287,17 @@ class Runtime:
             await asyncio.gather(*tasks, return_exceptions=True)
 
     async def close(self) -> None:
-        """Ends timers and spawned work, and waits for it to be over."""
-        self._closed = True
+        """Ends timers and spawned work, and waits for it; what does not let itself be cancelled is left and logged."""
+        self.closed = True
         for timer in list(self._timers):
             timer.cancel()
         tasks = [task for task in self._tasks if task is not asyncio.current_task()]
         for task in tasks:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        if tasks:
+            _, left = await asyncio.wait(tasks, timeout=_CLOSE_SECONDS)
+            if left:
+                _log.error("%d tasks of plugins do not end with the session", len(left))
         self.session.close()
 
 
@@ -282,101 +310,3 @@ def compaction_draft(result: CompactionResult) -> CompactionDraft:
         details=result.details,
         usage=result.usage,
     )
-
-
-class PluginContext:
-    """One plugin's ``ctx``: see `contexthost.context.Context`, which it implements."""
-
-    def __init__(self, plugin: str, runtime: Runtime) -> None:
-        self._plugin = plugin
-        self._runtime = runtime
-        self._ui: Ui | None = None
-
-    @property
-    def snapshot(self) -> Snapshot:
-        return self._runtime.authority.snapshot()
-
-    @property
-    def usage(self) -> EffectiveUsage:
-        return self.snapshot.usage
-
-    @property
-    def session(self) -> Session:
-        return self._runtime.session
-
-    @property
-    def model(self) -> ModelInfo | None:
-        return self._runtime.driver.model
-
-    @property
-    def mode(self) -> Mode:
-        return self._runtime.driver.mode
-
-    @property
-    def cwd(self) -> Path:
-        return Path(self._runtime.session.header.cwd or ".")
-
-    @property
-    def has_ui(self) -> bool:
-        return self._runtime.driver.has_ui
-
-    @property
-    def ui(self) -> Ui:
-        if self._ui is None:
-            self._ui = self._runtime.driver.ui(self._plugin)
-        return self._ui
-
-    @property
-    def signal(self) -> AbortSignal | None:
-        return self._runtime.driver.signal
-
-    @property
-    def data_dir(self) -> Path:
-        return paths.plugin_data_dir(self._plugin)
-
-    def supports(self, name: str) -> bool:
-        return self._runtime.driver.supports(name)
-
-    def is_idle(self) -> bool:
-        return self._runtime.driver.is_idle()
-
-    def has_pending_messages(self) -> bool:
-        return self._runtime.driver.has_pending_messages()
-
-    def compact(
-        self, *, only_if_idle: bool = False, to: str | None = None, custom_instructions: str | None = None
-    ) -> Awaitable[Entry]:
-        return self._runtime.driver.compact(
-            self._plugin, only_if_idle=only_if_idle, to=to, custom_instructions=custom_instructions
-        )
-
-    def compacting(self) -> None:
-        self._runtime.compacting(self._plugin)
-
-    def send_user_message(self, content: str, images: Sequence[Mapping[str, Any]] = ()) -> None:
-        self._runtime.driver.send_user_message(self._plugin, content, images)
-
-    def release_held(self) -> None:
-        self._runtime.driver.release_held(self._plugin)
-
-    def append_entry(self, custom_type: str, data: Any = None) -> None:
-        self._runtime.driver.append_entry(self._plugin, custom_type, data)
-
-    def abort(self) -> None:
-        self._runtime.driver.abort()
-
-    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        self._runtime.spawn(self._plugin, work)
-
-    def call_later(self, seconds: float, callback: Callable[[], None]) -> Timer:
-        return self._runtime.call_later(seconds, callback)
-
-    async def call_plugins(self, hook: str, event: object) -> list[tuple[str, Any]]:
-        chained = await self._runtime.plugins.chain(hook, event, self._runtime.context)
-        return list(chained.answers)
-
-    async def credentials(self, provider: str) -> str | None:
-        found = await asyncio.to_thread(resolve_credential, provider, self._runtime.settings.values)
-        if found is None and self._runtime.find_credential is not None:
-            found = await self._runtime.find_credential(provider)
-        return found

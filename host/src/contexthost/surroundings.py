@@ -24,7 +24,6 @@ class Surroundings:
         self._runtime = runtime
         self._prompt = system_prompt
         self._level = thinking_level
-        self._declared: object = None
         self.chosen = model
         self.tools: Sequence[tuple[str, Tool]] = ()
 
@@ -48,13 +47,12 @@ class Surroundings:
     def move_to(self, runtime: Runtime) -> None:
         """Goes over to another session."""
         self._runtime = runtime
-        self._declared = None
 
     def choose(self, model: Model) -> None:
-        """Another model answers from the next request on, in its own context window."""
+        """Another model answers from the next request on, in its own context window or the one of the settings."""
         self.chosen = model
-        if model.info.context_window is not None:
-            self._runtime.authority.set_window(model.info.context_window)
+        window = model.info.context_window or self._runtime.settings.values.contextWindow
+        self._runtime.authority.set_window(window)
 
     def set_tools(self, own: Sequence[Tool]) -> None:
         """Takes the plugins' tools that are available in this session, then the program's own."""
@@ -67,6 +65,10 @@ class Surroundings:
 
     def declare(self) -> None:
         """Appends what the session does not say yet: model, thinking level, prompt and tools, in Pi's entries."""
+        self._runtime.session.append(self.declaration())
+
+    def declaration(self) -> list[dict[str, Any]]:
+        """What `declare` would append."""
         snapshot = self._runtime.authority.snapshot()
         info = self.model.info
         payloads: list[dict[str, Any]] = []
@@ -77,7 +79,7 @@ class Surroundings:
         system = self._system_message(snapshot.system_message)
         if system is not None:
             payloads.append({"type": "message", "message": system})
-        self._runtime.session.append(payloads)
+        return payloads
 
     def _system_message(self, current: dict[str, Any] | None) -> dict[str, Any] | None:
         """The system message that turns what the session declares into what is in force; None when nothing differs."""

@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from contexthost._dispatch import Caught
 from contexthost.context import AbortSignal, Context, Tool, ToolResult
 from contexthost.messages import Message
+from contexthost.waiting import ABORT_GRACE_SECONDS
 from contexthost.watch import ToolEnded, ToolStarted, WatchEvent
 
 __all__ = ["ToolCall", "run_tools", "tool_calls", "tool_problem"]
 
 ABORTED: Final = "Operation aborted"
 """The result of a call that an abort kept from ending, as Pi words it."""
-
-_GRACE_SECONDS: Final = 1.0
-"""How long an aborted tool may take to clean up before it is left alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +53,7 @@ async def run_tools(
     *,
     truncated: bool,
     emit: Callable[[WatchEvent], None],
-) -> AsyncIterator[Message]:
+) -> AsyncGenerator[Message, None]:
     """Yields one result message a call, in call order, each as soon as it and those before it are there.
 
     Args:
@@ -70,26 +69,26 @@ async def run_tools(
     for call in calls:
         emit(ToolStarted(call.id, call.name, call.arguments))
         tasks.append(asyncio.ensure_future(_run(call, by_name.get(call.name), context, signal, truncated)))
+
+    def cancel() -> None:
+        for task in tasks:
+            task.cancel()
+
+    unlink = signal.on_abort(cancel)
+    aborted = asyncio.ensure_future(signal.wait())
     try:
         for call, task in zip(calls, tasks, strict=True):
-            await _until_done(task, signal)
+            await asyncio.wait([task, aborted], return_when=asyncio.FIRST_COMPLETED)
+            if not task.done():
+                await asyncio.wait(tasks, timeout=ABORT_GRACE_SECONDS)
             result = task.result() if task.done() and not task.cancelled() else ToolResult(ABORTED, is_error=True)
             emit(ToolEnded(call.id, call.name, result.is_error))
             yield _message(call, result)
     finally:
-        for task in tasks:
-            task.cancel()
-
-
-async def _until_done(task: asyncio.Future[ToolResult], signal: AbortSignal) -> None:
-    aborted: asyncio.Future[Any] = asyncio.ensure_future(signal.wait())
-    try:
-        await asyncio.wait([task, aborted], return_when=asyncio.FIRST_COMPLETED)
-        if not task.done():
-            task.cancel()
-            await asyncio.wait([task], timeout=_GRACE_SECONDS)
-    finally:
+        unlink()
         aborted.cancel()
+        cancel()
+        await asyncio.wait([*tasks, aborted], timeout=ABORT_GRACE_SECONDS)
 
 
 async def _run(
@@ -106,13 +105,15 @@ async def _run(
     if found is None:
         return ToolResult(f"Tool {call.name} not found", is_error=True)
     plugin, tool = found
-    problem = call.problem or tool_problem(tool, call.arguments)
-    if problem is not None:
-        return ToolResult(f"Invalid arguments for {call.name}: {problem}", is_error=True)
-    try:
-        return await tool.handler(call.arguments, context(plugin))
-    except Exception as error:  # noqa: BLE001 - whatever a tool raises is the model's to know, not the run's end
-        return ToolResult(str(error) or type(error).__name__, is_error=True)
+    with Caught() as caught:  # whatever a tool or its schema raises is the model's to know, not the run's end
+        problem = call.problem or tool_problem(tool, call.arguments)
+        if problem is not None:
+            return ToolResult(f"Invalid arguments for {call.name}: {problem}", is_error=True)
+        result = await tool.handler(call.arguments, context(plugin))
+        if isinstance(result, ToolResult):
+            return result
+        return ToolResult(f"Tool {call.name} gave a {type(result).__name__}, not a ToolResult", is_error=True)
+    return ToolResult(str(caught.error) or type(caught.error).__name__, is_error=True)
 
 
 def tool_problem(tool: Tool, arguments: Mapping[str, Any]) -> str | None:

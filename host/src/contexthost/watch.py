@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+from contexthost._dispatch import Caught
 from contexthost.context import NotifyLevel
 from contexthost.events import CompactionReason
 from contexthost.session import Entry
@@ -23,7 +26,10 @@ __all__ = [
     "ToolEnded",
     "ToolStarted",
     "WatchEvent",
+    "Watchers",
 ]
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,3 +138,28 @@ WatchEvent: TypeAlias = (
     | StatusSet
     | RunSettled
 )
+
+
+class Watchers:
+    """Who is told."""
+
+    def __init__(self) -> None:
+        self._callbacks: list[Callable[[WatchEvent], None]] = []
+
+    def add(self, callback: Callable[[WatchEvent], None]) -> Callable[[], None]:
+        """Calls back at every event, until the returned function is called."""
+        self._callbacks.append(callback)
+
+        def stop() -> None:
+            if callback in self._callbacks:
+                self._callbacks.remove(callback)
+
+        return stop
+
+    def tell(self, event: WatchEvent) -> None:
+        """Tells all of them; one that fails is logged and harms neither the session nor the others."""
+        for callback in list(self._callbacks):
+            with Caught() as caught:
+                callback(event)
+            if caught.error is not None:
+                _log.error("a watcher failed at %s", event, exc_info=caught.error)

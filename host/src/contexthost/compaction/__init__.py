@@ -8,7 +8,13 @@ from contexthost.compaction.files import (
     compute_file_lists,
     format_file_operations,
 )
-from contexthost.compaction.prepare import CompactionSettings, Preparation, prepare_compaction, should_compact
+from contexthost.compaction.prepare import (
+    CompactionSettings,
+    Preparation,
+    drafted_preparation,
+    prepare_compaction,
+    should_compact,
+)
 from contexthost.compaction.protocols import ContextMessages, EntryLike, ProjectedEntryLike, ProjectionLike
 from contexthost.compaction.serialize import TOOL_RESULT_MAX_CHARS, serialize_conversation, truncate
 
@@ -25,6 +31,7 @@ __all__ = [
     "ProjectionLike",
     "collect_file_ops",
     "compute_file_lists",
+    "drafted_preparation",
     "find_cut_point",
     "find_projected_cut_point",
     "format_file_operations",

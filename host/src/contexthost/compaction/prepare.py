@@ -11,7 +11,7 @@ from contexthost.compaction.protocols import ContextMessages, EntryLike, Project
 from contexthost.messages import Message
 from contexthost.tokens.pi import estimate_projected_context_tokens
 
-__all__ = ["CompactionSettings", "Preparation", "prepare_compaction", "should_compact"]
+__all__ = ["CompactionSettings", "Preparation", "drafted_preparation", "prepare_compaction", "should_compact"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,6 +97,35 @@ def prepare_compaction(
         tokens_before=estimate_projected_context_tokens(entries, branch, projection.messages).tokens,
         previous_summary=summary if isinstance(summary, str) else None,
         file_ops=collect_file_ops([*history, *prefix], previous),
+        settings=settings,
+    )
+
+
+def drafted_preparation(
+    projection: ProjectionLike,
+    branch: Sequence[EntryLike],
+    first_kept_entry_id: str | None,
+    settings: CompactionSettings,
+) -> Preparation:
+    """What a compaction stands for that a plugin drafted, keeping the entries from ``first_kept_entry_id`` on.
+
+    None keeps nothing; the preparation has "" in its place. The other arguments are those of `prepare_compaction`.
+    """
+    entries = projection.entries
+    previous_index = _compaction_in_force(entries)
+    start = 0 if previous_index is None else previous_index + 1
+    found = (at for at in range(start, len(entries)) if entries[at].source.id == first_kept_entry_id)
+    history = tuple(_conversation(entries[start : next(found, len(entries))]))
+    previous = None if previous_index is None else entries[previous_index].source
+    summary = previous.data.get("summary") if previous is not None else None
+    return Preparation(
+        first_kept_entry_id=first_kept_entry_id or "",
+        messages_to_summarize=history,
+        turn_prefix_messages=(),
+        is_split_turn=False,
+        tokens_before=estimate_projected_context_tokens(entries, branch, projection.messages).tokens,
+        previous_summary=summary if isinstance(summary, str) else None,
+        file_ops=collect_file_ops(history, previous),
         settings=settings,
     )
 

@@ -3,14 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Protocol
 
 from contexthost.context import AbortSignal, Mode, ModelInfo, NotifyLevel, Ui
 from contexthost.errors import Unsupported
-from contexthost.session import Entry
+from contexthost.session import Entry, Session
 from contexthost.watch import Notified, StatusSet, WatchEvent
 
-__all__ = ["LiveDriver", "LiveSession", "UserInterface"]
+__all__ = ["LiveDriver", "LiveSession", "UserInterface", "open_live_session"]
+
+_OWNER = "a live contexthost session; use its own commands there"
+
+
+def open_live_session(path: str | Path | None, cwd: str) -> Session:
+    """The session of a file; a new one for a file that does not exist yet, and one in memory without a path.
+
+    Raises:
+        SessionNotFound, SessionFormatError: the file cannot be used.
+    """
+    if path is None:
+        return Session.in_memory(header={"cwd": cwd})
+    if Path(path).exists():
+        return Session.open(path, owner=_OWNER)
+    return Session.new(path, cwd=cwd, owner=_OWNER)
 
 
 class UserInterface(Protocol):

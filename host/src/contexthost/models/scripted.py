@@ -78,6 +78,8 @@ class ScriptedModel:
 
     async def respond(self, request: ModelRequest, signal: AbortSignal) -> Message:
         """See `Model.respond`."""
+        if signal.aborted:  # as with a provider, no request is made any more
+            return {**new_answer(self._info), "stopReason": "aborted", "errorMessage": ABORTED}
         self.requests.append(request)
         try:
             step = next(self._steps)

@@ -1,14 +1,21 @@
-"""Making the projected messages safe to send: every call answered once, every result owned, nothing lost silently."""
+"""Making the projected messages safe to send: every call answered once, every result owned, nothing lost silently.
+
+What is to be sent is put together from parts that are mended each on its own and remembered: the next request of a long
+session costs the part that changed.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
-from typing import Any, Final, Literal
+import bisect
+import functools
+import itertools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal, overload
 
 from contexthost.messages import Message, convert_to_llm
 
-__all__ = ["Mend", "mend"]
+__all__ = ["Mend", "Part", "Pieces", "ProviderView", "mend", "part_of"]
 
 NO_RESULT: Final = "No result provided"
 """What stands for a missing tool result: Pi's own text, so that switching between the two costs no cache miss."""
@@ -46,15 +53,84 @@ def mend(messages: Iterable[Message]) -> tuple[list[Message], list[Mend]]:
     After it, each assistant message is followed at once by exactly one result for each of its calls, in call order,
     and no other result exists. Messages that need no change are passed on as the same objects.
     """
+    view = ProviderView((part_of(messages),))
+    return list(view.messages), list(view.mends)
+
+
+# One stretch of messages -------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _OpenCall:
+    """The newest call of an id in its part, if nothing there answers it: something behind may."""
+
+    place: int  # in `Part.out`, of what stands for its result
+    index: int  # of its message
+
+
+@dataclass(frozen=True, slots=True)
+class _Foreign:
+    """A result whose call stands before its part, if anywhere."""
+
+    call_id: str
+    index: int
+    message: Message
+    after_others: bool  # whether a message that may not stand between call and result stands before it in its part
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A stretch of messages, converted and mended as far as it alone can tell. Indices count converted messages.
+
+    Attributes:
+        count: converted messages.
+        out: what is to be sent, with a synthetic result for each open call.
+        mends: what was changed, but for open calls, foreign results and trailing system messages.
+        calls: the ids called here.
+        open: the calls that something behind may still answer.
+        foreign: results of calls before it.
+        last_other: the last message that may not stand between a call and its result; -1 without one.
+        first_role: of the first message that is no system message; None without one.
+        trailing: the system messages behind the last other message.
+    """
+
+    count: int
+    out: tuple[Message, ...]
+    mends: tuple[Mend, ...]
+    calls: frozenset[str]
+    open: Mapping[str, _OpenCall]
+    foreign: tuple[_Foreign, ...]
+    last_other: int
+    first_role: Any
+    trailing: tuple[int, ...]
+    _answered: list[tuple[Mapping[int, Message], tuple[Message, ...]]] = field(default_factory=list, repr=False)
+
+    def with_results(self, results: Mapping[int, Message]) -> tuple[Message, ...]:
+        """``out`` with results of open calls, by their places. The last such is remembered, for it does not change."""
+        if not results:
+            return self.out
+        for known, made in self._answered:
+            if known.keys() == results.keys() and all(known[place] is results[place] for place in known):
+                return made
+        out = list(self.out)
+        for place, message in results.items():
+            out[place] = message
+        self._answered[:] = [(results, tuple(out))]
+        return self._answered[0][1]
+
+
+def part_of(messages: Iterable[Message]) -> Part:
+    """Converts a stretch of messages and mends it as far as it alone can tell."""
     source = convert_to_llm(messages)
     mends: list[Mend] = []
-    results = _first_results(source, mends)
-    inside = _inside_batches(source)
+    found = _results(source, mends)
+    inside, trailing = _inside_batches(source)
     out: list[Message] = []
+    open_calls: dict[str, _OpenCall] = {}
     for index, message in enumerate(source):
         role = message.get("role")
         if role == "toolResult":
-            continue  # placed right behind its call, or reported by _first_results
+            continue  # placed right behind its call, or reported by _results
         if _failed(message):
             mends.append(Mend("failed-attempt", None, index))
             continue
@@ -65,38 +141,155 @@ def mend(messages: Iterable[Message]) -> tuple[list[Message], list[Mend]]:
             continue
         out.append(_without_repeated_calls(message, index, mends))
         for call_id, name in _calls(message):
-            found = results.pop((index, call_id), None)
-            if found is None:
-                mends.append(Mend("unanswered-call", call_id, index))
-                out.append(_no_result(call_id, name, message.get("timestamp")))
+            answer = found.answers.get((index, call_id))
+            if answer is not None:
+                out.append(source[answer])
+                continue
+            if found.owner[call_id] == index:
+                open_calls[call_id] = _OpenCall(len(out), index)
             else:
-                out.append(source[found])
-    return out, mends
+                mends.append(Mend("unanswered-call", call_id, index))
+            out.append(_no_result(call_id, name, message.get("timestamp")))
+    roles = (message.get("role") for message in source)
+    return Part(
+        count=len(source),
+        out=tuple(out),
+        mends=tuple(mends),
+        calls=frozenset(found.owner),
+        open=open_calls,
+        foreign=tuple(found.foreign),
+        last_other=found.last_other,
+        first_role=next((role for role in roles if role != "system"), None),
+        trailing=trailing,
+    )
 
 
-def _first_results(source: list[Message], mends: list[Mend]) -> dict[tuple[int, str], int]:
-    """For each call, as (index of its message, id), where its result stands; reports results that answer nothing."""
-    owner: dict[str, int] = {}
-    answered: dict[tuple[int, str], int] = {}
-    last_other = -1  # the newest message that may not stand between a call and its result
+@dataclass(slots=True)
+class _Results:
+    owner: dict[str, int] = field(default_factory=dict)  # the newest message that calls each id
+    answers: dict[tuple[int, str], int] = field(default_factory=dict)  # of a call, as (its message, id): the result
+    foreign: list[_Foreign] = field(default_factory=list)
+    last_other: int = -1
+
+
+def _results(source: list[Message], mends: list[Mend]) -> _Results:
+    """Where the results of the calls stand; reports those that answer nothing."""
+    made = _Results()
     for index, message in enumerate(source):
         role = message.get("role")
         if role == "toolResult":
             call_id = message.get("toolCallId")
-            if not isinstance(call_id, str) or call_id not in owner:
-                mends.append(Mend("orphan-result", call_id if isinstance(call_id, str) else None, index))
-            elif (owner[call_id], call_id) in answered:
+            if not isinstance(call_id, str):
+                mends.append(Mend("orphan-result", None, index))
+            elif call_id not in made.owner:
+                made.foreign.append(_Foreign(call_id, index, message, made.last_other >= 0))
+            elif (made.owner[call_id], call_id) in made.answers:
                 mends.append(Mend("duplicate-result", call_id, index))
             else:
-                answered[owner[call_id], call_id] = index
-                if last_other > owner[call_id]:
+                made.answers[made.owner[call_id], call_id] = index
+                if made.last_other > made.owner[call_id]:
                     mends.append(Mend("late-result", call_id, index))
         elif role in ("user", "assistant") and not _failed(message):
-            last_other = index
+            made.last_other = index
             if role == "assistant":
                 for call_id, _ in _calls(message):
-                    owner[call_id] = index
-    return answered
+                    made.owner[call_id] = index
+    return made
+
+
+# All of them together ----------------------------------------------------------------------------------------------
+
+
+class ProviderView:
+    """The messages of a request, put together from parts; costs a look at each part, not at each message."""
+
+    def __init__(self, parts: Sequence[Part]) -> None:
+        self._parts = parts
+        self._orphans: list[tuple[int, _Foreign]] = []
+        self._duplicates: list[tuple[int, _Foreign]] = []
+        self._late: list[tuple[int, _Foreign]] = []
+        self._answered: set[tuple[int, str]] = set()
+        results: dict[int, dict[int, Message]] = {}
+        for number, part in enumerate(parts):
+            for result in part.foreign:
+                owner = self._owner(number, result.call_id)
+                if owner is None:
+                    self._orphans.append((number, result))
+                    continue
+                call = parts[owner].open.get(result.call_id)
+                if call is None or (owner, result.call_id) in self._answered:
+                    self._duplicates.append((number, result))
+                    continue
+                self._answered.add((owner, result.call_id))
+                results.setdefault(owner, {})[call.place] = result.message
+                between = (other.last_other >= 0 for other in parts[owner + 1 : number])
+                if result.after_others or parts[owner].last_other > call.index or any(between):
+                    self._late.append((number, result))
+        none: Mapping[int, Message] = {}
+        self.messages = Pieces([part.with_results(results.get(at, none)) for at, part in enumerate(parts)])
+
+    def _owner(self, number: int, call_id: str) -> int | None:
+        """The newest part before that one that calls the id: the one right before, in a healthy session."""
+        return next((at for at in range(number - 1, -1, -1) if call_id in self._parts[at].calls), None)
+
+    @functools.cached_property
+    def mends(self) -> tuple[Mend, ...]:
+        """What was changed, in no particular order."""
+        starts = [0, *itertools.accumulate(part.count for part in self._parts)]
+        made = [Mend("orphan-result", one.call_id, starts[at] + one.index) for at, one in self._orphans]
+        made += [Mend("duplicate-result", one.call_id, starts[at] + one.index) for at, one in self._duplicates]
+        made += [Mend("late-result", one.call_id, starts[at] + one.index) for at, one in self._late]
+        follower: Any = None  # the role of the next message that is not a system message
+        for at in range(len(self._parts) - 1, -1, -1):
+            part = self._parts[at]
+            made += [Mend(one.kind, one.tool_call_id, starts[at] + one.index) for one in part.mends]
+            made += [
+                Mend("unanswered-call", call_id, starts[at] + call.index)
+                for call_id, call in part.open.items()
+                if (at, call_id) not in self._answered
+            ]
+            if follower == "toolResult":
+                made += [Mend("late-system", None, starts[at] + index) for index in part.trailing]
+            if part.first_role is not None:
+                follower = part.first_role
+        return tuple(made)
+
+
+class Pieces(Sequence[Message]):
+    """Messages that lie in several pieces, as one sequence."""
+
+    __slots__ = ("_ends", "_pieces")
+
+    def __init__(self, pieces: Sequence[Sequence[Message]]) -> None:
+        self._pieces = pieces
+        self._ends = list(itertools.accumulate(map(len, pieces)))
+
+    def __len__(self) -> int:
+        return self._ends[-1] if self._ends else 0
+
+    @overload
+    def __getitem__(self, index: int) -> Message: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> list[Message]: ...
+
+    def __getitem__(self, index: int | slice) -> Message | list[Message]:
+        if isinstance(index, slice):
+            return [self[at] for at in range(*index.indices(len(self)))]
+        at = index + len(self) if index < 0 else index
+        if not 0 <= at < len(self):
+            raise IndexError(index)
+        number = bisect.bisect_right(self._ends, at)
+        return self._pieces[number][at - (self._ends[number - 1] if number else 0)]
+
+    def __iter__(self) -> Iterator[Message]:
+        return itertools.chain.from_iterable(self._pieces)
+
+    def __repr__(self) -> str:
+        return f"Pieces({len(self)} messages)"
+
+
+# Helpers -----------------------------------------------------------------------------------------------------------
 
 
 def _failed(message: Message) -> bool:
@@ -121,17 +314,22 @@ def _without_repeated_calls(message: Message, index: int, mends: list[Mend]) -> 
     return message if len(kept) == len(content) else {**message, "content": kept}
 
 
-def _inside_batches(source: list[Message]) -> set[int]:
-    """The system messages that tool results follow, so that they stand between a call and its result."""
+def _inside_batches(source: list[Message]) -> tuple[set[int], tuple[int, ...]]:
+    """The system messages that tool results follow, so that they stand between a call and its result; and those at
+    the end, of which what comes behind must tell."""
     inside: set[int] = set()
+    trailing: list[int] = []
     follower: Any = None  # the role of the next message that is not a system message
+    ended = True
     for index in range(len(source) - 1, -1, -1):
         role = source[index].get("role")
         if role != "system":
-            follower = role
+            follower, ended = role, False
+        elif ended:
+            trailing.append(index)
         elif follower == "toolResult":
             inside.add(index)
-    return inside
+    return inside, tuple(trailing)
 
 
 def _calls(message: Message) -> Iterator[tuple[str, Any]]:

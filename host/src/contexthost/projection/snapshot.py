@@ -12,7 +12,7 @@ from contexthost.bulk import many_objects
 from contexthost.messages import Message, current_system_message
 from contexthost.projection.entries import ProjectedEntry
 from contexthost.projection.overlay import EntrySource
-from contexthost.projection.provider import Mend, mend
+from contexthost.projection.provider import Mend, Part, ProviderView, part_of
 from contexthost.projection.vector import Vector
 from contexthost.session import Entry
 from contexthost.tokens import EffectiveUsage, TokenCounter, effective_usage
@@ -119,20 +119,20 @@ class Snapshot:
         return current_system_message(itertools.chain.from_iterable(parts))
 
     @functools.cached_property
-    def _provider_view(self) -> tuple[Sequence[Message], Sequence[Mend]]:
-        messages, mends = mend(self.messages)
-        return tuple(messages), tuple(mends)
+    def _provider_view(self) -> ProviderView:
+        with many_objects():
+            return ProviderView([chunk.once(_part) for chunk in self.entries.chunks])
 
     @property
     def provider_messages(self) -> Sequence[Message]:
         """`messages` in the roles of a request (system, user, assistant, toolResult), made safe to send: no result
         without its call before it, none twice, every call answered."""
-        return self._provider_view[0]
+        return self._provider_view.messages
 
     @property
     def mended(self) -> Sequence[Mend]:
         """What had to be changed for that, in no particular order; empty for a healthy session."""
-        return self._provider_view[1]
+        return self._provider_view.mends
 
     @functools.cached_property
     def tokens(self) -> int:
@@ -162,6 +162,10 @@ class Snapshot:
 
 def _messages(items: tuple[ProjectedEntry, ...]) -> tuple[Message, ...]:
     return tuple(message for item in items for message in item.messages)
+
+
+def _part(items: tuple[ProjectedEntry, ...]) -> Part:
+    return part_of(message for item in items for message in item.messages)
 
 
 def _system_messages(items: tuple[ProjectedEntry, ...]) -> tuple[Message, ...]:

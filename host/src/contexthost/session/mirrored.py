@@ -72,6 +72,6 @@ class MirroredSession(Session):
             self.revision += 1
         return added
 
-    def append(self, payloads: Sequence[Mapping[str, Any]]) -> list[Entry]:
+    def append(self, payloads: Sequence[Mapping[str, Any]], *, create: bool = False) -> list[Entry]:
         """Raises Unsupported: entries go through the other program."""
         raise Unsupported(f"session {self.id} is written by another program; entries go through it")

@@ -212,7 +212,7 @@ class Session:
                 return made
         return str(uuid.uuid4())
 
-    def append(self, payloads: Sequence[Mapping[str, Any]]) -> list[Entry]:
+    def append(self, payloads: Sequence[Mapping[str, Any]], *, create: bool = False) -> list[Entry]:
         """Appends entries behind the leaf: all of them or none.
 
         On disk it is one write, flushed with fsync, under the writer's lock, after the file's tail was read again. A
@@ -221,6 +221,7 @@ class Session:
         Args:
             payloads: ``type`` and the type's own keys, as the file has them; ``id`` (one that is not taken) and
                 ``timestamp`` may be given, ``parentId`` is always the leaf.
+            create: makes a new session's file even if nobody has spoken in it yet.
 
         Raises:
             SessionLocked: another writer holds the session.
@@ -237,7 +238,7 @@ class Session:
                 self._migrate()
                 ids, lines = self._encode(payloads)
             if self._file is None:
-                if self._pending is not None and any(map(_begins_conversation, payloads)):
+                if self._pending is not None and (create or any(map(_begins_conversation, payloads))):
                     header = encode_json(self.header.data)
                     self._file = SessionFile.create(self._pending, [header, *(e.raw for e in self.entries), *lines])
                     self._reader = self._file.reader
