@@ -2,7 +2,8 @@
 Pi; and the memory of the Python side: its own plus at most 3 times the session.
 
 A wrapper around the extension times every handler that it registers, and leaves them out in every second turn, so that
-turns with and without the bridge stand side by side in one run. With the masking plugin. What Pi itself spends on previews for whoever listens to boundaries is in both.
+turns with and without the bridge stand side by side in one run. The masking plugin is loaded. What Pi itself spends on
+previews for whoever listens to boundaries is in both.
 """
 
 from __future__ import annotations

@@ -43,7 +43,7 @@ class PiHome:
         plugins: Sequence[str] = (),
         **model: Any,
     ) -> None:
-        """``plugins`` names those of the workspace that take part, besides the test's own; ``model`` what Pi is told."""
+        """``plugins`` names those of the workspace that take part besides the test's own; ``model`` is for Pi."""
         installed = {point.name for point in importlib.metadata.entry_points(group="contexthost")}
         self._disabled = sorted(installed - set(plugins))
         self.root = root
