@@ -26,6 +26,8 @@ KEY = "sk-test-0123456789abcdef"
 def _own_directories(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CONTEXTHOST_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("PI_CODING_AGENT_DIR", str(tmp_path / "pi"))
+    # The host alone: which plugins are installed must make no difference here.
+    monkeypatch.setenv("CONTEXTHOST_HOST__DISABLED", '["relay", "codex_native", "jev", "masking"]')
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
     monkeypatch.setenv("COLUMNS", "200")
 
