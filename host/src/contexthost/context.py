@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 
 if TYPE_CHECKING:
+    from contexthost.history import History
     from contexthost.messages import Message
     from contexthost.projection import Snapshot
     from contexthost.session import Entry
@@ -288,6 +289,10 @@ class Context(Protocol):
     @property
     def session(self) -> SessionView:
         """The session, read-only."""
+
+    @property
+    def history(self) -> History:
+        """All that the session has recorded, whether the model still sees it or not."""
 
     @property
     def model(self) -> ModelInfo | None:

@@ -122,7 +122,7 @@ class Intake:
 
     def release_held(self) -> None:
         """Sends everything that is held as one input, exactly once; does nothing when nothing is held."""
-        if not self._ended:
+        if not self._ended and not self._activity.ended:  # a session that ends begins no run: `end` gives it back
             self.send(self._inbox.take_held())
 
     async def end(self) -> None:

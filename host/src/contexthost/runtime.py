@@ -28,6 +28,7 @@ from contexthost.events import (
     SessionBeforeCompactEvent,
     TurnEndEvent,
 )
+from contexthost.history import History
 from contexthost.plugins import Chained, PluginFailure, PluginManager
 from contexthost.projection import CompactionDraft, Draft, ProjectionAuthority, Snapshot
 from contexthost.session import Entry, Session
@@ -138,6 +139,7 @@ class Runtime:
 
     Attributes:
         session, authority: the session and what the model sees of it.
+        history: all that the session has recorded.
         plugins: the plugin manager.
         settings: ``host.json``, with its warnings.
         driver: what the surroundings can do.
@@ -161,6 +163,7 @@ class Runtime:
             counter=default_counter(settings.values.encoding),
             window=window or settings.values.contextWindow,
         )
+        self.history = History(session, self.authority.snapshot)
         self._contexts: dict[str, PluginContext] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._timers: set[WallTimer] = set()
@@ -299,6 +302,10 @@ class PluginContext:
     @property
     def session(self) -> Session:
         return self._runtime.session
+
+    @property
+    def history(self) -> History:
+        return self._runtime.history
 
     @property
     def model(self) -> ModelInfo | None:
