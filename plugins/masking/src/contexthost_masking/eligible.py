@@ -18,7 +18,7 @@ from contexthost_masking.placeholder import overflow_id, placeholder
 from contexthost_masking.settings import MaskSettings
 from contexthost_masking.superseded import Key, keys_of, overtaken_keys
 
-__all__ = ["Candidate", "Eligible", "Scan", "eligible", "tokens_before"]
+__all__ = ["Candidate", "Eligible", "Scan", "count_tokens", "eligible", "tokens_before"]
 
 _SKILL_FILE: Final = "SKILL.md"
 """A skill's instructions, which the model goes on needing after it has read them."""
@@ -210,7 +210,7 @@ def tokens_before(snapshot: Snapshot, position: int) -> int:
     for chunk in snapshot.entries.chunks:
         if start + len(chunk.items) > position:
             return total + sum(item.tokens for item in chunk.items[: position - start])
-        total += chunk.once(_tokens)
+        total += chunk.once(count_tokens)
         start += len(chunk.items)
     return total
 
@@ -255,7 +255,8 @@ def _calls(item: ProjectedEntry) -> Iterator[tuple[str, _Call]]:
                 yield block["id"], block
 
 
-def _tokens(items: tuple[ProjectedEntry, ...]) -> int:
+def count_tokens(items: tuple[ProjectedEntry, ...]) -> int:
+    """The tokens of a chunk of the context."""
     return sum(item.tokens for item in items)
 
 

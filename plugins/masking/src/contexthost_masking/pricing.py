@@ -18,6 +18,7 @@ from typing import Any, Final, Literal
 from contexthost.context import ModelInfo
 from contexthost.messages import timestamp_ms
 from contexthost.projection import Snapshot
+from contexthost.tokens import calculate_context_tokens
 from contexthost_masking.settings import Price
 
 __all__ = ["CacheState", "Costs", "costs_of"]
@@ -170,7 +171,7 @@ def _requests(snapshot: Snapshot) -> Iterator[Mapping[str, Any]]:
         if (message.get("provider"), message.get("model")) != (model.get("provider"), model.get("modelId")):
             return
         usage = message.get("usage")
-        if isinstance(usage, Mapping) and _number(usage.get("totalTokens")) > 0:
+        if isinstance(usage, Mapping) and calculate_context_tokens(usage) > 0:
             yield usage
 
 
