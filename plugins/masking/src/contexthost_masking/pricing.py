@@ -18,7 +18,7 @@ from typing import Any, Final, Literal
 from contexthost.context import ModelInfo
 from contexthost.messages import timestamp_ms
 from contexthost.projection import Snapshot
-from contexthost.tokens import calculate_context_tokens
+from contexthost.tokens.pi import calculate_context_tokens
 from contexthost_masking.settings import Price
 
 __all__ = ["CacheState", "Costs", "costs_of"]
