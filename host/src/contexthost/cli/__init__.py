@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import click
 
-__all__ = ["main"]
+__all__ = ["known_commands", "main"]
 
 _COMMANDS: Final = {
     "chat": ("contexthost.cli.chat", "Talk to a model in a session, with the installed plugins."),
@@ -36,6 +36,11 @@ _PLUGIN_COMMANDS: Final = {
     "tree-query": "contexthost-masking",
 }
 """Commands of the known plugins → the package to install when one is missing."""
+
+
+def known_commands() -> set[str]:
+    """The names of all commands, those of known plugins that are not installed included."""
+    return {*_COMMANDS, *_PLUGIN_COMMANDS, *(command.name or "" for command in _plugin_commands())}
 
 
 class _Commands(click.Group):
