@@ -30,7 +30,7 @@ ORDER: tuple[tuple[str, ...], ...] = (
     ("hookspecs", "events", "context"),
     ("diagnosis",),
     ("compaction",),
-    ("history",),
+    ("history", "_recorded"),
     ("projection",),
     ("tokens",),
     ("session",),

@@ -142,6 +142,19 @@ def _text(value: Any) -> str:
 _PLAIN: Final = re.compile(r"""[^\x00-\x20"\\/<>&'\x7f-\U0010ffff]+""")
 _BEYOND_ASCII: Final = re.compile("[\x80-\U0010ffff]+")
 
+# What stands in messages besides what they say, in lower case: words that occur there would otherwise be "found" in
+# every line, and every line decoded.
+_KEYS: Final = (
+    "content text textsignature timestamp usage input output cacheread cachewrite cachewrite1h totaltokens total cost "
+    "reasoning api provider model responseid responsemodel stopreason errormessage iserror details data mimetype type"
+)
+_STRUCTURE: Final = (
+    *(f'"{key}":'.encode() for key in _KEYS.split()),
+    b'"type":"text"',
+    b'"type":"image"',
+    b'"stopreason":"stop"',
+)
+
 
 def fold(text: str) -> str:
     """The text in lower case, character by character, so that places in it are places in the text."""
@@ -163,7 +176,10 @@ class Query:
         cores = [_core(word) for word in self.words]
         # The longest first: most likely the rarest, and quickest to search for.
         self._cores = sorted((core for core in cores if core), key=lambda core: -len(core[0]))
-        self._searchable = len(self._cores) == len(cores)
+        formless = [word for word, core in zip(self.words, cores, strict=True) if not core]
+        self._beyond_ascii = any(not word.isascii() for word in formless)
+        found = ((core[0], [part for part in _STRUCTURE if core[0] in part]) for core in self._cores)
+        self._structural = [(core, parts) for core, parts in found if parts]
 
     def may_be_in(self, raw: bytes) -> bool:
         """Whether a line of JSON may hold all the words: quick, and wrong only by saying yes too often.
@@ -173,10 +189,27 @@ class Query:
         """
         lowered = raw.lower()
         for core in self._cores:
-            if not any(form in lowered for form in core):
+            if core[0] not in lowered and not any(form in lowered for form in core[1:]):
                 return False
-        # Words that have no form to look for, such as those in other scripts with capitals.
-        return self._searchable or not raw.isascii() or b"\\u" in raw
+        if self._structural and not self._said_in(lowered):
+            return False
+        # Words in other scripts with capitals have no one form to look for, but need bytes or escapes beyond ASCII.
+        return not self._beyond_ascii or not raw.isascii() or b"\\u" in raw
+
+    def _said_in(self, lowered: bytes) -> bool:
+        """Whether words that belong to the structure of messages may occur elsewhere too. What a message says is in
+        its content; where tools are called there, any key may be said."""
+        start = lowered.find(b'"content":')
+        if start < 0 or b'"toolcall"' in lowered:
+            return True
+        body = lowered[start:]
+        for core, parts in self._structural:
+            rest = body
+            for part in parts:
+                rest = rest.replace(part, b"")
+            if core not in rest:
+                return False
+        return True
 
     def find(self, text: str) -> tuple[int, int] | None:
         """Where the longest word begins and ends, if all words are in the text."""

@@ -238,6 +238,7 @@ class Runtime:
         task = asyncio.get_running_loop().create_task(self._guard(plugin, work))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(lambda _: work.close())  # never begun, if the session ends right away
 
     async def _guard(self, plugin: str, work: Coroutine[Any, Any, None]) -> None:
         try:

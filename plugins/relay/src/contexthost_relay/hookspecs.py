@@ -34,7 +34,6 @@ class RelayNoteEvent:
 class RelayNoteHooks:
     """Other plugins implement these with ``@hookimpl(optionalhook=True)``."""
 
-    @staticmethod
     @hookspec
-    def relay_note_sections(event: RelayNoteEvent, ctx: Context) -> Sequence[NoteSection] | NoteSection | None:
+    def relay_note_sections(self, event: RelayNoteEvent, ctx: Context) -> Sequence[NoteSection] | NoteSection | None:
         """Chain. Sections for the note, placed before its footer; in the order of the plugins as far as they fit."""

@@ -119,9 +119,9 @@ def _unreadable(ancestor: Ancestor) -> str:
 
 def _head(item: HistoryEntry, history: History) -> str:
     kind = item.recorded.kind + (f" ({shorten(one_line(item.recorded.tool), 40)})" if item.recorded.tool else "")
-    session = f" · session {item.session_id}" if item.session_id != history.session.id else ""
+    session = f" · session {shorten(one_line(item.session_id), 100)}" if item.session_id != history.session.id else ""
     entry_id, stamp = shorten(one_line(item.entry.id), 60), shorten(one_line(item.entry.timestamp), 30)
-    return f"[{entry_id}] {kind} · {stamp} · {item.state}{shorten(one_line(session), 120)}"
+    return f"[{entry_id}] {kind} · {stamp} · {item.state}{session}"
 
 
 def _hit_data(hit: Found) -> dict[str, Any]:

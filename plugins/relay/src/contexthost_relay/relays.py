@@ -64,9 +64,12 @@ class Relays:
 
     @property
     def active(self) -> bool:
-        """Whether the plugin does anything here: enabled, and a session that a person works in."""
-        ctx = self._ctx
-        return self.settings.enabled and not self._ended and triggers.is_main(ctx.session.name, ctx.mode)
+        """Whether the plugin does anything here: enabled, and a session that a person works in and that goes on."""
+        return self._concerned and not self._ended
+
+    @property
+    def _concerned(self) -> bool:
+        return self.settings.enabled and triggers.is_main(self._ctx.session.name, self._ctx.mode)
 
     # By hand ---------------------------------------------------------------------------------------------------------
 
@@ -200,6 +203,8 @@ class Relays:
 
     def on_compacted(self, event: SessionCompactEvent) -> None:
         """Any compaction was appended: a relay is logged, a note that is not its own is removed."""
+        if not self._concerned:
+            return
         entry = event.compaction_entry
         self.cancel_timer()
         if not is_relay(entry) or str(self._note) != entry.data["details"].get("notePath"):
@@ -210,6 +215,8 @@ class Relays:
 
     def on_failed(self, event: SessionCompactFailedEvent) -> None:
         """A compaction came to nothing: so does its note."""
+        if not self._concerned:
+            return
         was_ours = self._note is not None or event.plugin == PACKAGE or self.trigger is not None
         self._drop_note()
         if was_ours:
