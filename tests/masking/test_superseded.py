@@ -57,7 +57,8 @@ def test_it_is_overtaken(earlier: Call, later: Call) -> None:
     [
         (EDIT, READ), (WRITE, READ), (READ, PART), (PART, OTHER_PART), (READ, ("read", {"path": "src/b.py"})),
         (READ, ("read", {"path": "a.py"})), (TEST, ("bash", {"command": "pytest"})),
-        (GREP, ("grep", {"pattern": "y", "path": "src"})), (TEST, GREP), (("fetch", {"url": "u"}), ("fetch", {"url": "u"})),
+        (GREP, ("grep", {"pattern": "y", "path": "src"})), (TEST, GREP),
+        (("fetch", {"url": "u"}), ("fetch", {"url": "u"})),
         (("bash", {}), ("bash", {})),
     ],
 )  # fmt: skip
@@ -116,7 +117,7 @@ def test_a_recent_result_overtakes_though_it_is_not_masked_itself() -> None:
 def batch(order: str) -> tuple[MaskPlan, list[str]]:
     """Two masks are enough; the third and the fourth of four results are overtaken."""
     build = SessionBuilder()
-    results = [do(build, ("fetch", {"url": "u1"})), do(build, ("fetch", {"url": "u2"})), do(build, READ), do(build, TEST)]
+    results = [do(build, call) for call in (("fetch", {"url": "u1"}), ("fetch", {"url": "u2"}), READ, TEST)]
     do(build, EDIT, "ok")
     do(build, TEST, "ok")
     answer(build, usage=20_000)
@@ -151,7 +152,7 @@ def test_planning_over_many_chunks_is_the_same_whether_the_snapshot_grew_or_was_
     answer(build, usage=90_000)
     whole = project(build)
     grown = ProjectionAuthority(whole.session, counter=whole._counter, window=100_000)
-    settings = masks(targetTokens=20_000, keepRecentTurns=5)
+    settings = masks(triggerTokens=80_000, targetTokens=70_000, keepRecentTurns=5)
     first = plan_mask(whole.snapshot(), settings)
     plan_mask(grown.snapshot(), settings)  # remembers what it saw
     whole.commit(first.drafts)

@@ -93,7 +93,7 @@ class Costs:
 
     def turn_dollars(self, saved: int) -> float | None:
         """What a coming turn costs less; None without prices."""
-        return saved * self.read / 1e6 if self.dollars else None
+        return saved * (self.write if self.cache == "none" else self.read) / 1e6 if self.dollars else None
 
 
 def costs_of(

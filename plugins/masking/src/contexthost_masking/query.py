@@ -102,7 +102,8 @@ class Request:
             made = cls(**kept, turns=(int(turns[0]), None if turns[1] is None else int(turns[1])) if turns else None)
             if not isinstance(made.offset, int) or made.offset < 0:
                 raise ValueError(token)
-            if not all(isinstance(kept.get(name, ""), str) for name in _TEXTS):
+            texts = [kept.get(name, "") for name in _TEXTS]
+            if not all(isinstance(text, str) for text in texts) or not (any(texts) or turns):
                 raise ValueError(token)
         except (ValueError, TypeError, IndexError, binascii.Error):
             raise QueryError(f"{shorten(one_line(token), _ECHO_CHARS)} is no token of an earlier answer") from None
@@ -234,8 +235,16 @@ def _scan(request: Request, history: History, session: SessionView) -> Iterator[
         item = history.effective(entry)
         if item is None or item.change == "hidden":
             continue
-        if item.recorded.tool not in _SEARCHES or wanted or request.call:
+        if wanted or request.call or not _is_search(item):
             yield item
+
+
+def _is_search(item: HistoryEntry) -> bool:
+    """Whether it is a call of a recovery tool and nothing else, or its result."""
+    calls = item.recorded.calls
+    if calls and _SEARCHES.issuperset(calls):
+        return item.text.startswith("[call ")
+    return item.recorded.tool in _SEARCHES
 
 
 def _cannot_be(entry: Entry, request: Request) -> bool:
