@@ -86,7 +86,7 @@ def test_the_sessions_own_usage_implies_prices() -> None:
     paid = {"input": 3.0 * 4_990 / 1e6, "cacheRead": 0.3 * 1_000 / 1e6, "cacheWrite": 3.75 * 200 / 1e6}
     made = found(session(cached(cost=paid)))
     assert (made.source, made.dollars) == ("session", True)
-    assert (made.read, made.write) == (pytest.approx(0.3), pytest.approx(3.75))
+    assert [made.read, made.write] == pytest.approx([0.3, 3.75])
 
 
 def test_the_models_prices_come_before_the_sessions_and_the_settings_before_both() -> None:
@@ -103,7 +103,8 @@ def test_the_models_prices_come_before_the_sessions_and_the_settings_before_both
 
 def test_a_price_of_the_input_alone_gives_the_others_by_the_usual_terms() -> None:
     made = found(session(), {"anthropic": Price(input=3)})
-    assert (made.read, made.write, made.dollars) == (pytest.approx(0.3), pytest.approx(3.75), True)
+    assert [made.read, made.write] == pytest.approx([0.3, 3.75])
+    assert made.dollars
 
 
 def test_where_writing_to_the_cache_costs_nothing_extra_it_costs_the_input_price() -> None:

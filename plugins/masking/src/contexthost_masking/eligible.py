@@ -1,24 +1,24 @@
 """Which tool results of a context may be masked, and what each would become.
 
-What is found in a chunk of the context is remembered with the chunk, which later snapshots share: planning again costs
-what has changed since, and a look at each result that may go.
+What is found in a chunk of the context is remembered with the chunk, which later snapshots share, and with it the masks
+of its results as long as nothing outside the chunk has overtaken them: planning again costs what has changed since.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 from contexthost.messages import Message, text_of
-from contexthost.projection import ProjectedEntry, Snapshot
+from contexthost.projection import ContextEditDraft, ProjectedEntry, Snapshot
 from contexthost.projection.breakdown import main_argument
 from contexthost.session import Entry
 from contexthost_masking.placeholder import overflow_id, placeholder
 from contexthost_masking.settings import MaskSettings
 from contexthost_masking.superseded import Key, keys_of, overtaken_keys
 
-__all__ = ["Candidate", "Eligible", "Scan", "count_tokens", "eligible", "tokens_before"]
+__all__ = ["Candidate", "Choice", "Choices", "Scan", "count_tokens", "eligible", "tokens_before"]
 
 _SKILL_FILE: Final = "SKILL.md"
 """A skill's instructions, which the model goes on needing after it has read them."""
@@ -53,6 +53,24 @@ class Later(NamedTuple):
     tool: str
 
 
+class Choice(NamedTuple):
+    """A mask that may be made: the result's place in its chunk, what to say of it, what to append."""
+
+    at: int
+    candidate: Candidate
+    draft: ContextEditDraft
+
+
+class Choices(NamedTuple):
+    """The masks that may be made in one chunk, in the context's order: of results that were overtaken, and of the
+    others; with the tokens that each would free together."""
+
+    overtaken: Sequence[Choice]
+    overtaken_saved: int
+    others: Sequence[Choice]
+    others_saved: int
+
+
 class Result:
     """A result that may be masked; ``at`` is its place in its chunk."""
 
@@ -64,16 +82,16 @@ class Result:
         self.tool = tool
         self.argument = argument
         self.keys = keys
-        self._made: tuple[str | None, Candidate | None] | None = None
+        self._made: tuple[str | None, Choice | None] | None = None
 
-    def mask(self, later: Later | None) -> Candidate | None:
+    def mask(self, later: Later | None) -> Choice | None:
         """Its mask; None when that would not be smaller. The last one made is remembered."""
         by = later.source.id if later is not None else None
         if self._made is None or self._made[0] != by:
-            self._made = by, self._mask(later)
+            self._made = by, self._mask(later, by)
         return self._made[1]
 
-    def _mask(self, later: Later | None) -> Candidate | None:
+    def _mask(self, later: Later | None, by: str | None) -> Choice | None:
         message = self.item.source.message or {}
         entry_id, tokens = self.item.source.id, self.item.tokens
         text = placeholder(
@@ -86,21 +104,40 @@ class Result:
             later=(later.tool, later.source.id) if later is not None else None,
         )
         left = _edited_tokens(self.item, text)
-        by = later.source.id if later is not None else None
-        return Candidate(entry_id, self.tool, self.argument, tokens, text, left, by) if left < tokens else None
+        if left >= tokens:
+            return None
+        candidate = Candidate(entry_id, self.tool, self.argument, tokens, text, left, by)
+        return Choice(self.at, candidate, ContextEditDraft(target_id=entry_id, replacement={"content": text}))
 
 
 _Call = Mapping[str, Any]
 
 
-class Facts(NamedTuple):
+class Facts:
     """What a chunk has: results that may be masked, results whose call is in none of its entries, the latest call
     under each id, and the last result that overtakes each key."""
 
-    results: tuple[Result, ...]
-    homeless: tuple[tuple[int, ProjectedEntry], ...]
-    calls: Mapping[str, _Call]
-    overtaking: Mapping[Key, Later]
+    __slots__ = ("_alone", "calls", "homeless", "keys", "overtaking", "results")
+
+    def __init__(
+        self,
+        results: Sequence[Result],
+        homeless: Sequence[tuple[int, ProjectedEntry]],
+        calls: Mapping[str, _Call],
+        overtaking: Mapping[Key, Later],
+    ) -> None:
+        self.results = results
+        self.homeless = homeless
+        self.calls = calls
+        self.overtaking = overtaking
+        self.keys = frozenset(key for result in results for key in result.keys)
+        self._alone: dict[bool, Choices] = {}
+
+    def alone(self, look: bool) -> Choices:
+        """The masks as long as nothing outside the chunk matters; ``look`` at what has been overtaken at all."""
+        if look not in self._alone:
+            self._alone[look] = _choices(self.results, self.overtaking if look else {})
+        return self._alone[look]
 
 
 @dataclass(frozen=True)
@@ -132,7 +169,7 @@ class Scan:
                     homeless.append((at, item))
                 else:
                     self.take(at, item, call, results, overtaking)
-        return Facts(tuple(results), tuple(homeless), calls, overtaking)
+        return Facts(results, homeless, calls, overtaking)
 
     def take(
         self,
@@ -163,45 +200,72 @@ class Scan:
         results.append(Result(at, item, name, argument, keys_of(name, arguments) if call is not None else ()))
 
 
-class Eligible(NamedTuple):
-    """A result that may be masked, its place in the context, and the later one that has overtaken it."""
-
-    position: int
-    result: Result
-    later: Later | None
-
-
-def eligible(snapshot: Snapshot, settings: MaskSettings) -> list[Eligible]:
-    """Every result that may be masked, oldest first."""
+def eligible(snapshot: Snapshot, settings: MaskSettings) -> list[tuple[int, Choices]]:
+    """The masks that may be made, chunk by chunk, each with the place in the context where the chunk begins."""
     scan = Scan.of(settings)
-    found: list[tuple[int, Result]] = []
-    overtaking: dict[Key, Later] = {}
-    passed: list[Facts] = []
-    start = 0
-    for chunk in snapshot.entries.chunks:
-        facts = chunk.once(scan)
-        results = facts.results
-        late: dict[Key, Later] = {}
-        if facts.homeless:
-            extra: list[Result] = []
-            for at, item in facts.homeless:
-                scan.take(at, item, _call_before(passed, item), extra, late)
-            results = tuple(sorted((*results, *extra), key=lambda result: result.at)) if extra else results
-        overtaking.update(facts.overtaking)
-        for key, later in late.items():
-            known = overtaking.get(key)
-            if known is None or known.source.depth < later.source.depth:
-                overtaking[key] = later
-        found.extend((start + result.at, result) for result in results)
-        passed.append(facts)
-        start += len(chunk.items)
     end = _recent_start(snapshot, settings.keepRecentTurns)
-    look = overtaking if settings.order == "superseded" else {}
-    return [
-        Eligible(position, result, _later(result, look) if look else None)
-        for position, result in found
-        if position < end
-    ]
+    passed: list[Facts] = []
+    extra: dict[int, list[Result]] = {}  # per chunk: results whose call is in an earlier one
+    overtaking: dict[Key, Later] = {}
+    owner: dict[Key, int] = {}  # the chunk that has the last result that overtakes a key
+    for number, chunk in enumerate(snapshot.entries.chunks):
+        facts = chunk.once(scan)
+        overtaking.update(facts.overtaking)
+        owner.update(dict.fromkeys(facts.overtaking, number))
+        if facts.homeless:
+            found, late = _housed(scan, facts, passed)
+            extra[number] = found
+            for key, later in late.items():
+                known = overtaking.get(key)
+                if known is None or known.source.depth < later.source.depth:
+                    overtaking[key] = later
+                    owner[key] = -1  # no chunk knows it by itself
+        passed.append(facts)
+    look = settings.order == "superseded"
+    everything: list[tuple[int, Choices]] = []
+    start = 0
+    for number, (chunk, facts) in enumerate(zip(snapshot.entries.chunks, passed, strict=True)):
+        if start >= end:
+            break
+        if (
+            start + len(chunk.items) <= end
+            and not extra.get(number)
+            and (not look or {None, number}.issuperset(map(owner.get, facts.keys)))
+        ):
+            everything.append((start, facts.alone(look)))
+        else:
+            results = [one for one in (*facts.results, *extra.get(number, ())) if start + one.at < end]
+            results.sort(key=lambda result: result.at)
+            everything.append((start, _choices(results, overtaking if look else {})))
+        start += len(chunk.items)
+    return everything
+
+
+def _housed(scan: Scan, facts: Facts, passed: Sequence[Facts]) -> tuple[list[Result], dict[Key, Later]]:
+    """The results of a chunk whose call is in an earlier chunk, or nowhere: those that may be masked, and what they
+    overtake."""
+    found: list[Result] = []
+    late: dict[Key, Later] = {}
+    for at, item in facts.homeless:
+        call_id = (item.source.message or {}).get("toolCallId")
+        call: _Call | None = None
+        if isinstance(call_id, str):
+            call = next((before.calls[call_id] for before in reversed(passed) if call_id in before.calls), None)
+        scan.take(at, item, call, found, late)
+    return found, late
+
+
+def _choices(results: Sequence[Result], overtaking: Mapping[Key, Later]) -> Choices:
+    sides: tuple[list[Choice], list[Choice]] = ([], [])
+    saved = [0, 0]
+    for result in results:
+        later = _later(result, overtaking) if overtaking else None
+        choice = result.mask(later)
+        if choice is not None:
+            side = later is None
+            sides[side].append(choice)
+            saved[side] += choice.candidate.saved
+    return Choices(sides[False], saved[False], sides[True], saved[True])
 
 
 def tokens_before(snapshot: Snapshot, position: int) -> int:
@@ -224,13 +288,6 @@ def _later(result: Result, overtaking: Mapping[Key, Later]) -> Later | None:
         if later is not None and later.source.depth > depth:
             best, depth = later, later.source.depth
     return best
-
-
-def _call_before(passed: list[Facts], item: ProjectedEntry) -> _Call | None:
-    call_id = (item.source.message or {}).get("toolCallId")
-    if not isinstance(call_id, str):
-        return None
-    return next((facts.calls[call_id] for facts in reversed(passed) if call_id in facts.calls), None)
 
 
 def _recent_start(snapshot: Snapshot, turns: int) -> int:

@@ -14,12 +14,14 @@
 from __future__ import annotations
 
 import math
+import operator
 from dataclasses import dataclass
 from typing import Final, Literal
 
+from contexthost.bulk import many_objects
 from contexthost.projection import ContextEditDraft, Snapshot
 from contexthost.tokens import EffectiveUsage
-from contexthost_masking.eligible import Candidate, eligible, tokens_before
+from contexthost_masking.eligible import Candidate, Choice, eligible, tokens_before
 from contexthost_masking.pricing import Costs, costs_of
 from contexthost_masking.settings import MaskSettings, SummarySettings
 
@@ -145,9 +147,10 @@ def plan_mask(
     if costs is None:
         costs = costs_of(snapshot, {})
     counted = snapshot.tokens
-    chosen, saved = _choose(snapshot, settings, max(usage.tokens, counted) - limits.target)
-    candidates = tuple(candidate for _, candidate in chosen)
-    rewritten = counted - tokens_before(snapshot, chosen[0][0]) - saved if chosen else 0
+    with many_objects():
+        chosen, first, saved = _choose(snapshot, settings, max(usage.tokens, counted) - limits.target)
+        candidates = tuple([choice.candidate for choice in chosen])
+    rewritten = counted - tokens_before(snapshot, first) - saved if chosen else 0
     reason: Reason | None = None
     if not candidates:
         reason = "nothing-eligible"
@@ -170,9 +173,7 @@ def plan_mask(
         limits,
         usage,
         tokens_after=counted - saved,
-        drafts=tuple(
-            ContextEditDraft(target_id=one.entry_id, replacement={"content": one.placeholder}) for one in candidates
-        ),
+        drafts=tuple([choice.draft for choice in chosen]),
         candidates=candidates,
         reclaimed_tokens=saved,
         rewritten_tokens=rewritten,
@@ -180,19 +181,35 @@ def plan_mask(
     )
 
 
-def _choose(snapshot: Snapshot, settings: MaskSettings, excess: int) -> tuple[list[tuple[int, Candidate]], int]:
-    """Places and masks of a batch that frees ``excess`` tokens, or all there are; in the context's order; the sum."""
+def _choose(snapshot: Snapshot, settings: MaskSettings, excess: int) -> tuple[list[Choice], int, int]:
+    """A batch that frees ``excess`` tokens, or all there are, in the context's order; where in the context it begins;
+    what it frees."""
     may_go = eligible(snapshot, settings)
-    if settings.order == "superseded":
-        may_go.sort(key=lambda one: one.later is None)  # stable: oldest first among either
-    chosen: list[tuple[int, Candidate]] = []
+    taken: list[list[Choice]] = [[] for _ in may_go]
     saved = 0
-    for position, result, later in may_go:
-        candidate = result.mask(later)
-        if candidate is not None:
-            chosen.append((position, candidate))
-            saved += candidate.saved
+    for overtaken in (True, False):
+        for chosen, (_, choices) in zip(taken, may_go, strict=True):
             if saved >= excess:
                 break
-    chosen.sort(key=lambda one: one[0])
-    return chosen, saved
+            side = choices.overtaken if overtaken else choices.others
+            together = choices.overtaken_saved if overtaken else choices.others_saved
+            if saved + together <= excess:
+                chosen.extend(side)
+                saved += together
+                continue
+            for choice in side:
+                chosen.append(choice)
+                saved += choice.candidate.saved
+                if saved >= excess:
+                    break
+    batch: list[Choice] = []
+    first = 0
+    for chosen, (start, _) in zip(taken, may_go, strict=True):
+        chosen.sort(key=_place)
+        if chosen and not batch:
+            first = start + chosen[0].at
+        batch.extend(chosen)
+    return batch, first, saved
+
+
+_place = operator.itemgetter(0)

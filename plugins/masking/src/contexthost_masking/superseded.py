@@ -20,8 +20,8 @@ from contexthost.projection.breakdown import main_argument
 
 __all__ = ["Key", "keys_of", "overtaken_keys", "path_of"]
 
-Key: TypeAlias = tuple[str, ...]
-"""What a result is about; a later result that overtakes the key overtakes it."""
+Key: TypeAlias = str
+"""What a result is about; a later result that overtakes the key overtakes it. A string, whose hash is kept."""
 
 _READS: Final = frozenset({"read", "read_file", "view", "cat"})
 _CHANGES: Final = frozenset({"edit", "multiedit", "multi_edit", "write", "write_file", "edit_file", "apply_edit"})
@@ -51,7 +51,9 @@ def keys_of(tool: str, arguments: Any) -> tuple[Key, ...]:
     name = tool.lower()
     if name in _READS:
         path = path_of(arguments)
-        return (("file", path), _part(path, arguments)) if path else ()
+        if not path:
+            return ()
+        return (_file(path), _part(path, arguments)) if _is_part(arguments) else (_file(path),)
     if name in _COMMANDS or name in _LISTINGS:
         return _repetition(name, arguments)
     return ()
@@ -68,22 +70,25 @@ def overtaken_keys(tool: str, arguments: Any, *, failed: bool) -> tuple[Key, ...
         path = path_of(arguments)
         if not path:
             return ()
-        part = _part(path, arguments)
-        return (part,) if _is_part(arguments) else (("file", path), part)
+        return (_part(path, arguments),) if _is_part(arguments) else (_file(path),)
     if name in _CHANGES:
         path = path_of(arguments)
-        return (("file", path),) if path else ()
+        return (_file(path),) if path else ()
     return _repetition(name, arguments) if name in _LISTINGS else ()
 
 
 def _repetition(name: str, arguments: Any) -> tuple[Key, ...]:
     # How long a command may take does not change what it is.
     text = main_argument(arguments) if name in _COMMANDS else _text(arguments)
-    return (("call", name, text),) if text and len(text) <= _LONG else ()
+    return (f"call\0{name}\0{text}",) if text and len(text) <= _LONG else ()
+
+
+def _file(path: str) -> Key:
+    return f"file\0{path}"
 
 
 def _part(path: str, arguments: Any) -> Key:
-    return "part", path, *(_text(arguments.get(name)) for name in _PARTS if name in arguments)
+    return "\0".join(("part", path, *(_text({name: arguments[name]}) for name in _PARTS if name in arguments)))
 
 
 def _is_part(arguments: Any) -> bool:
