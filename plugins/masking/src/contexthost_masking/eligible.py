@@ -6,7 +6,7 @@ of its results as long as nothing outside the chunk has overtaken them: planning
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
@@ -136,7 +136,7 @@ class Facts:
     def alone(self, look: bool) -> Choices:
         """The masks as long as nothing outside the chunk matters; ``look`` at what has been overtaken at all."""
         if look not in self._alone:
-            self._alone[look] = _choices(self.results, self.overtaking if look else {})
+            self._alone[look] = _choices(self.results, self.overtaking.get if look else None)
         return self._alone[look]
 
 
@@ -203,63 +203,80 @@ class Scan:
 def eligible(snapshot: Snapshot, settings: MaskSettings) -> list[tuple[int, Choices]]:
     """The masks that may be made, chunk by chunk, each with the place in the context where the chunk begins."""
     scan = Scan.of(settings)
+    chunks = snapshot.entries.chunks
+    facts = [chunk.once(scan) for chunk in chunks]
+    extra, late = _housed(scan, facts)
+    later = _Overtaking(facts, extra, late) if settings.order == "superseded" else None
     end = _recent_start(snapshot, settings.keepRecentTurns)
-    passed: list[Facts] = []
-    extra: dict[int, list[Result]] = {}  # per chunk: results whose call is in an earlier one
-    overtaking: dict[Key, Later] = {}
-    owner: dict[Key, int] = {}  # the chunk that has the last result that overtakes a key
-    for number, chunk in enumerate(snapshot.entries.chunks):
-        facts = chunk.once(scan)
-        overtaking.update(facts.overtaking)
-        owner.update(dict.fromkeys(facts.overtaking, number))
-        if facts.homeless:
-            found, late = _housed(scan, facts, passed)
-            extra[number] = found
-            for key, later in late.items():
-                known = overtaking.get(key)
-                if known is None or known.source.depth < later.source.depth:
-                    overtaking[key] = later
-                    owner[key] = -1  # no chunk knows it by itself
-        passed.append(facts)
-    look = settings.order == "superseded"
     everything: list[tuple[int, Choices]] = []
     start = 0
-    for number, (chunk, facts) in enumerate(zip(snapshot.entries.chunks, passed, strict=True)):
+    for number, (chunk, known) in enumerate(zip(chunks, facts, strict=True)):
         if start >= end:
             break
-        if (
-            start + len(chunk.items) <= end
-            and not extra.get(number)
-            and (not look or {None, number}.issuperset(map(owner.get, facts.keys)))
-        ):
-            everything.append((start, facts.alone(look)))
+        results = known.results
+        if start + len(chunk.items) <= end and number not in extra and (later is None or later.is_alone(number)):
+            everything.append((start, known.alone(later is not None)))
         else:
-            results = [one for one in (*facts.results, *extra.get(number, ())) if start + one.at < end]
+            results = [one for one in (*results, *extra.get(number, ())) if start + one.at < end]
             results.sort(key=lambda result: result.at)
-            everything.append((start, _choices(results, overtaking if look else {})))
+            everything.append((start, _choices(results, later.get if later is not None else None)))
         start += len(chunk.items)
     return everything
 
 
-def _housed(scan: Scan, facts: Facts, passed: Sequence[Facts]) -> tuple[list[Result], dict[Key, Later]]:
-    """The results of a chunk whose call is in an earlier chunk, or nowhere: those that may be masked, and what they
-    overtake."""
-    found: list[Result] = []
+class _Overtaking:
+    """The last result that overtakes each key, over all chunks from the first that has anything to overtake."""
+
+    def __init__(
+        self, facts: Sequence[Facts], extra: Mapping[int, Sequence[Result]], late: Mapping[Key, Later]
+    ) -> None:
+        self._facts = facts
+        self._owner: dict[Key, int] = {}  # the chunk that has it, -1 where only `late` has
+        first = next((at for at, known in enumerate(facts) if known.results or at in extra), len(facts))
+        for number in range(first, len(facts)):
+            self._owner.update(dict.fromkeys(facts[number].overtaking, number))
+        self._late = late
+        for key, one in late.items():
+            known = self.get(key)
+            if known is None or known.source.depth < one.source.depth:
+                self._owner[key] = -1
+
+    def get(self, key: Key) -> Later | None:
+        """The last result that overtakes a key."""
+        owner = self._owner.get(key)
+        if owner is None:
+            return None
+        return self._late[key] if owner < 0 else self._facts[owner].overtaking[key]
+
+    def is_alone(self, number: int) -> bool:
+        """Whether nothing outside a chunk overtakes any of its results."""
+        return {None, number}.issuperset(map(self._owner.get, self._facts[number].keys))
+
+
+def _housed(scan: Scan, facts: Sequence[Facts]) -> tuple[dict[int, list[Result]], dict[Key, Later]]:
+    """The results whose call is in an earlier chunk than they are, or nowhere: those that may be masked, by chunk, and
+    what they overtake."""
+    found: dict[int, list[Result]] = {}
     late: dict[Key, Later] = {}
-    for at, item in facts.homeless:
-        call_id = (item.source.message or {}).get("toolCallId")
-        call: _Call | None = None
-        if isinstance(call_id, str):
-            call = next((before.calls[call_id] for before in reversed(passed) if call_id in before.calls), None)
-        scan.take(at, item, call, found, late)
+    for number, known in enumerate(facts):
+        for at, item in known.homeless:
+            call_id = (item.source.message or {}).get("toolCallId")
+            call: _Call | None = None
+            if isinstance(call_id, str):
+                before = (facts[at].calls for at in range(number - 1, -1, -1))
+                call = next((calls[call_id] for calls in before if call_id in calls), None)
+            results: list[Result] = []
+            scan.take(at, item, call, results, late)
+            if results:
+                found.setdefault(number, []).extend(results)
     return found, late
 
 
-def _choices(results: Sequence[Result], overtaking: Mapping[Key, Later]) -> Choices:
+def _choices(results: Sequence[Result], overtaking: Callable[[Key], Later | None] | None) -> Choices:
     sides: tuple[list[Choice], list[Choice]] = ([], [])
     saved = [0, 0]
     for result in results:
-        later = _later(result, overtaking) if overtaking else None
+        later = _later(result, overtaking) if overtaking is not None else None
         choice = result.mask(later)
         if choice is not None:
             side = later is None
@@ -279,12 +296,12 @@ def tokens_before(snapshot: Snapshot, position: int) -> int:
     return total
 
 
-def _later(result: Result, overtaking: Mapping[Key, Later]) -> Later | None:
+def _later(result: Result, overtaking: Callable[[Key], Later | None]) -> Later | None:
     """The last result that has overtaken this one: what is nearest to how things are now."""
     best: Later | None = None
     depth = result.item.source.depth  # along one branch it only grows
     for key in result.keys:
-        later = overtaking.get(key)
+        later = overtaking(key)
         if later is not None and later.source.depth > depth:
             best, depth = later, later.source.depth
     return best
@@ -292,15 +309,20 @@ def _later(result: Result, overtaking: Mapping[Key, Later]) -> Later | None:
 
 def _recent_start(snapshot: Snapshot, turns: int) -> int:
     """Where the protected turns begin: at the last assistant message but ``turns - 1``, omitted ones not counted."""
-    end = len(snapshot.entries)
-    for position in range(end - 1, -1, -1):
-        if turns <= 0:
-            return end
-        item = snapshot.entries[position]
-        if item.source.role == "assistant" and not item.omitted:
-            turns -= 1
-            end = position
-    return 0 if turns > 0 else end
+    start = len(snapshot.entries)
+    if turns <= 0:
+        return start
+    for chunk in reversed(snapshot.entries.chunks):
+        start -= len(chunk.items)
+        places = chunk.once(_turns)
+        if len(places) >= turns:
+            return start + places[-turns]
+        turns -= len(places)
+    return 0
+
+
+def _turns(items: tuple[ProjectedEntry, ...]) -> tuple[int, ...]:
+    return tuple(at for at, item in enumerate(items) if item.source.role == "assistant" and not item.omitted)
 
 
 def _calls(item: ProjectedEntry) -> Iterator[tuple[str, _Call]]:
