@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import stat
 from pathlib import Path
 from typing import Any
@@ -214,6 +215,15 @@ def test_what_is_no_session_is_refused_by_name(tmp_path: Path) -> None:
         status(run(path))
     with pytest.raises(SessionNotFound):
         status(run(tmp_path / "nothing.jsonl"))
+
+
+@pytest.mark.parametrize("arguments", [[], ["--rescue", "new.jsonl"]])
+def test_a_pipe_or_a_device_is_refused_instead_of_read_for_ever(tmp_path: Path, arguments: list[str]) -> None:
+    os.mkfifo(tmp_path / "pipe.jsonl")
+    (tmp_path / "device.jsonl").symlink_to("/dev/zero")
+    for name in ("pipe.jsonl", "device.jsonl"):
+        with pytest.raises(SessionNotFound, match="a device or a pipe"):
+            status(run(tmp_path / name, *arguments))
 
 
 def test_a_session_that_somebody_writes_to_is_not_repaired(bricked: Path) -> None:

@@ -24,7 +24,8 @@ ORDER: tuple[tuple[str, ...], ...] = (
     ("pi",),
     ("host", "activity", "commands", "intake", "slash"),
     ("loop", "models"),
-    ("lifecycle", "drivers", "inbox", "runtime", "plugin_context", "surroundings", "timers", "toolbox", "watch"),
+    ("lifecycle", "drivers", "inbox", "runtime", "plugin_context", "surroundings", "toolbox"),
+    ("timers", "waiting", "watch"),
     ("__init__",),
     ("plugins", "_registry", "_dispatch"),
     ("hookspecs", "events", "context"),
@@ -34,7 +35,7 @@ ORDER: tuple[tuple[str, ...], ...] = (
     ("projection",),
     ("tokens",),
     ("session",),
-    ("bulk", "waiting", "config", "credentials", "_settings", "paths", "errors", "messages", "text"),
+    ("bulk", "config", "credentials", "_settings", "paths", "errors", "messages", "text"),
     ("data",),
 )
 """The modules and subpackages of `contexthost`, from top to bottom: one may import its own row and the rows below."""

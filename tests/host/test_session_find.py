@@ -28,6 +28,7 @@ def sessions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Path]
     (folder / "binary.jsonl").write_bytes(b"\xff" * 100)
     (folder / "far.jsonl").write_bytes(b" " * 1_048_577 + SessionBuilder(header={"id": "far"}).bytes())
     (folder / "folder.jsonl").mkdir()
+    os.mkfifo(folder / "pipe.jsonl")  # opened, it would wait for ever
     return made
 
 

@@ -64,6 +64,14 @@ SESSION = "{session}"
 HOST = Package("contexthost", "host", data=frozenset({"data/demo.jsonl"}))
 PLUGINS = (
     Plugin(
+        "contexthost-codex-native",
+        "plugins/codex_native",
+        licenses=frozenset({"LICENSE", "NOTICE"}),
+        name="codex_native",
+        command=("codex", "status", SESSION),
+        prints="cannot compact natively",
+    ),
+    Plugin(
         "contexthost-masking",
         "plugins/masking",
         name="masking",

@@ -8,6 +8,7 @@ clean cut in front of it for a split turn; contexthost does not.
 from __future__ import annotations
 
 import contextlib
+import json
 import random
 from collections.abc import Sequence
 from importlib.resources import as_file, files
@@ -15,9 +16,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
 from contexthost.cli.inspect import describe
 from contexthost.errors import ContexthostError, ParentCycle, SessionFormatError
+from contexthost.messages import text_of
+from contexthost.projection import MASK_PREFIX, ProjectionAuthority
+from contexthost.session import Session
+from contexthost_masking.cli import mask
 from support.builder import SessionBuilder
 from support.pi import oracle
 from support.sessions import entry_ids, random_session
@@ -159,6 +165,32 @@ def test_real_sessions(name: str, keep_recent: int) -> None:
     if not path.is_file():
         pytest.skip(f"no {name} in a directory shared/sessions beside the repository")
     compare([(name, path, None)], keep_recent=keep_recent)
+
+
+def masked_copy(source: Path, directory: Path) -> Path:
+    """A copy of a session file that `contexthost mask` has worked on."""
+    path = directory / source.name
+    path.write_bytes(source.read_bytes())
+    result = CliRunner().invoke(mask, [str(path), "--json", "--context-window", "200000"])
+    assert json.loads(result.stdout)["applied"], result.stdout
+    return path
+
+
+def test_a_session_that_was_masked_here_projects_in_pi_to_what_we_say(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CONTEXTHOST_HOME", str(tmp_path / "home"))
+    recorded = [path for path in sorted(SHARED_SESSIONS.glob("*.jsonl")) if path.is_file()]
+    with as_file(files("contexthost.data") / "demo.jsonl") as demo:
+        paths = [masked_copy(path, tmp_path) for path in (demo, *recorded)]
+    compare([(path.name, path, None) for path in paths], keep_recent=KEEP_RECENT)
+    for path, line in zip(paths, oracle(paths, messages=True), strict=True):
+        shown = [
+            text_of(message["content"], "\n") for message in line["messages"] if message.get("role") == "toolResult"
+        ]
+        masks = [text for text in shown if text.startswith(MASK_PREFIX)]
+        assert len(masks) == ProjectionAuthority(Session.open(path)).snapshot().ledger.masked_results > 0, path.name
+        assert all("\n" not in text for text in masks)
 
 
 def test_a_label_before_a_question_does_not_split_the_turn(tmp_path: Path) -> None:

@@ -10,9 +10,11 @@ import pytest
 from click.testing import CliRunner, Result
 
 from contexthost.errors import SessionNotFound
-from contexthost.projection import ProjectionAuthority
+from contexthost.projection import ProjectionAuthority, Snapshot
 from contexthost.session import Session
 from contexthost_masking.cli import mask
+from contexthost_masking.plan import MaskPlan, plan_mask
+from contexthost_masking.settings import MaskSettings
 from support.builder import SessionBuilder, tool_call, usage_of
 from support.masking import answer, turn
 
@@ -106,12 +108,16 @@ def test_the_json_keys_are_stable(session: Path) -> None:
     report = run_json(session, "--dry-run")
     assert list(report) == [
         "session", "sessionId", "dryRun", "applied", "contextWindow", "thresholds", "usage", "tokensBefore",
-        "tokensAfter", "reclaimedTokens", "rewrittenTokens", "reason", "explanation", "results", "backup", "warnings",
+        "tokensAfter", "reclaimedTokens", "rewrittenTokens", "costs", "reason", "explanation", "results",
+        "backup", "warnings",
     ]  # fmt: skip
     assert list(report["thresholds"]) == ["triggerTokens", "targetTokens", "minClearTokens"]
     assert list(report["usage"]) == ["tokens", "lower", "upper", "source", "window", "percent"]
     assert list(report["results"][0]) == [
-        "entryId", "tool", "argument", "tokens", "placeholderTokens", "placeholder",
+        "entryId", "tool", "argument", "tokens", "placeholderTokens", "placeholder", "overtakenBy",
+    ]  # fmt: skip
+    assert list(report["costs"]) == [
+        "cache", "cacheSeconds", "prices", "breakEvenTurns", "rewriteDollars", "dollarsPerTurn",
     ]  # fmt: skip
     assert report["tokensBefore"] - report["tokensAfter"] == report["reclaimedTokens"]
 
@@ -132,6 +138,27 @@ def test_too_little_to_be_worth_it_is_said(session: Path, monkeypatch: pytest.Mo
     result = run(session)
     assert "Nothing to mask: masking 3 results would free 5," in result.stdout
     assert result.stdout.endswith("tokens, a batch must free 10,000.\n")
+
+
+def test_what_another_process_masks_between_planning_and_the_lock_is_not_masked_twice(
+    session: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    planned = 0
+
+    def plan_slowly(snapshot: Snapshot, settings: MaskSettings) -> MaskPlan:
+        nonlocal planned
+        plan = plan_mask(snapshot, settings)
+        planned += 1
+        if planned == 1:
+            other = ProjectionAuthority(Session.open(session))
+            other.commit(plan_mask(other.snapshot(), settings).drafts)
+        return plan
+
+    monkeypatch.setattr("contexthost_masking.plan.plan_mask", plan_slowly)
+    report = run_json(session)
+    assert (planned, report["applied"], report["reason"]) == (2, False, "below-trigger")
+    edits = [entry.data["targetId"] for entry in Session.open(session).entries if entry.type == "context_edit"]
+    assert len(edits) == len(set(edits)) == 3
 
 
 def test_the_window_moves_the_thresholds(session: Path) -> None:
@@ -157,6 +184,16 @@ def test_a_version_1_file_is_migrated_and_the_original_kept(tmp_path: Path) -> N
     assert json.loads(path.read_bytes().splitlines()[0])["version"] == 3
     assert done["results"] == planned["results"]
     assert len(done["results"]) == 3
+
+
+def test_the_backup_is_named_where_it_lies_when_the_session_is_a_symbolic_link(tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    path = work(version=1).write(tmp_path / "real" / "session.jsonl")
+    link = tmp_path / "link.jsonl"
+    link.symlink_to(path)
+    backup = run_json(link)["backup"]
+    assert backup == f"{path}.v1.bak"
+    assert Path(backup).exists()
 
 
 def test_the_backup_is_told(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ and state, and the plugin, which is a real package (with entry points) on ``PYTH
 from __future__ import annotations
 
 import contextlib
+import importlib.metadata
 import json
 import os
 import queue
@@ -33,7 +34,18 @@ TIMEOUT = 60.0  # seconds for one thing to happen; Pi's first event takes about 
 class PiHome:
     """The directories that runs of Pi share."""
 
-    def __init__(self, root: Path, server: ModelServer, *, window: int = 128_000, **model: Any) -> None:
+    def __init__(
+        self,
+        root: Path,
+        server: ModelServer,
+        *,
+        window: int = 128_000,
+        plugins: Sequence[str] = (),
+        **model: Any,
+    ) -> None:
+        """``plugins`` names those of the workspace that take part besides the test's own; ``model`` is for Pi."""
+        installed = {point.name for point in importlib.metadata.entry_points(group="contexthost")}
+        self._disabled = sorted(installed - set(plugins))
         self.root = root
         self.server = server
         self.agent, self.project, self.sessions = root / "agent", root / "project", root / "sessions"
@@ -44,6 +56,7 @@ class PiHome:
         provider = {"baseUrl": server.base_url, "apiKey": "x", "api": "openai-completions", "models": [entry]}
         (self.agent / "models.json").write_text(json.dumps({"providers": {"faux": provider}}))
         self.settings()
+        self.host_settings()
 
     def settings(self, **pi: Any) -> None:
         """Pi's own settings."""
@@ -51,7 +64,7 @@ class PiHome:
 
     def host_settings(self, **host: Any) -> None:
         """``host.json``."""
-        (self.host / "config" / "host.json").write_text(json.dumps(host))
+        (self.host / "config" / "host.json").write_text(json.dumps({"disabled": self._disabled, **host}))
 
     @property
     def environment(self) -> dict[str, str]:
@@ -305,7 +318,8 @@ def helper(home: PiHome) -> list[str]:
 def check_mirror(pi: LivePi, window: int = 128_000) -> None:
     """Pi and Python (with the probe in it) have the same number of entries and the same leaf."""
     entries, leaf = pi.slash("/leaf").removeprefix("leaf: ").split()
-    assert pi.slash("/probe entries") == f"probe: {entries} entries, leaf {leaf}, {window}"
+    seen, wanted = pi.slash("/probe entries"), f"probe: {entries} entries, leaf {leaf}, {window}"
+    assert seen == wanted, (seen, wanted)
 
 
 def read_entries(path: Path) -> list[Json]:

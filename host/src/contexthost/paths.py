@@ -15,6 +15,8 @@ from pathlib import Path
 
 import platformdirs
 
+from contexthost.errors import SettingsError
+
 __all__ = [
     "cache_dir",
     "config_dir",
@@ -35,7 +37,14 @@ _SAFE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
 
 def _under_home(purpose: str) -> Path | None:
     home = os.environ.get(_HOME_VARIABLE)
-    return Path(home).expanduser() / purpose if home else None
+    return _expanded(_HOME_VARIABLE, home) / purpose if home else None
+
+
+def _expanded(variable: str, value: str) -> Path:
+    try:
+        return Path(value).expanduser()
+    except RuntimeError:
+        raise SettingsError(f"{variable} is {value!r}, and there is no such user: give a whole path") from None
 
 
 def config_dir() -> Path:
@@ -84,7 +93,7 @@ def pi_agent_dir() -> Path:
     """Pi's directory of settings, extensions and sessions: ``PI_CODING_AGENT_DIR`` (``~`` expanded), else
     ``~/.pi/agent``; it may not exist."""
     configured = os.environ.get(_PI_VARIABLE)
-    return Path(configured).expanduser() if configured else Path.home() / ".pi" / "agent"
+    return _expanded(_PI_VARIABLE, configured) if configured else Path.home() / ".pi" / "agent"
 
 
 def private_dir(path: Path) -> Path:

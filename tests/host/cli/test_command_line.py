@@ -196,12 +196,52 @@ def test_debug_shows_the_traceback(tmp_path: Path) -> None:
     assert "SessionNotFound" in done.stderr
 
 
-def test_a_plugin_that_is_not_installed_is_named_with_its_package(capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp := Path(os.environ["CONTEXTHOST_HOME"]) / "config").mkdir(parents=True)
-    (tmp / "host.json").write_text('{"disabled": ["masking"]}')
-    status, _, err = run(capsys, "mask", "latest")
-    assert status == 1
-    assert "pip install contexthost-masking" in err
+def test_a_plugin_that_is_not_installed_is_named_with_its_package(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("importlib.metadata.entry_points", lambda **_: [])
+    assert error(capsys, "mask", "latest") == (
+        "Error: `contexthost mask` is a command of a plugin that is not installed: pip install contexthost-masking\n"
+    )
+
+
+def test_a_plugin_that_is_disabled_need_not_be_installed_again(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CONTEXTHOST_HOST__DISABLED", '["masking"]')
+    told = error(capsys, "mask", "latest")
+    assert "plugin masking, which `disabled` in host.json turns off" in told
+    assert "pip install" not in told
+
+
+def test_a_full_disk_below_the_output_is_one_line(demo: Path) -> None:
+    if not Path("/dev/full").exists():
+        pytest.skip("only Linux has a device that is always full")
+    for command in ("context", "inspect"):
+        with open("/dev/full", "w") as full:  # noqa: PTH123 - a device
+            done = subprocess.run(
+                [sys.executable, "-m", "contexthost", command, str(demo)],
+                stdout=full, stderr=subprocess.PIPE, text=True, check=False,
+            )  # fmt: skip
+        assert done.returncode == 1
+        assert done.stderr == "Error: No space left on device; `contexthost --debug …` shows where\n"
+
+
+def test_bars_that_the_output_cannot_encode_are_no_error(demo: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "contexthost", "context", str(demo)],
+        env={**os.environ, "PYTHONIOENCODING": "ascii"}, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "tool results: bash        40   95,542  47.8 %  ????" in done.stdout
+
+
+@pytest.mark.parametrize("variable", ["CONTEXTHOST_HOME", "PI_CODING_AGENT_DIR"])
+def test_a_directory_below_the_home_of_nobody_is_told(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, variable: str
+) -> None:
+    monkeypatch.setenv(variable, "~no-such-user/x")
+    assert f"{variable} is '~no-such-user/x'" in error(capsys, "context", "latest")
 
 
 def test_a_reader_that_goes_away_is_no_error(demo: Path) -> None:
@@ -245,6 +285,12 @@ def test_context_counts_masks_apart(capsys: pytest.CaptureFixture[str], demo: Pa
     assert masked["count"] == after["maskedResults"] == 57
     assert before["tokens"] - after["tokens"] == after["reclaimedTokens"]
     assert demo.read_bytes()[: len(DEMO)] == DEMO
+
+
+def test_context_sends_people_to_doctor_about_what_is_odd(capsys: pytest.CaptureFixture[str], demo: Path) -> None:
+    demo.write_bytes(DEMO + b'{"type": "mess')
+    assert "The file has 1 oddity: see `contexthost doctor SESSION`." in run(capsys, "context", demo)[1]
+    assert "torn-line" in run(capsys, "doctor", demo)[1]
 
 
 def test_context_for_people_names_the_session_and_strips_what_a_terminal_obeys(
@@ -319,6 +365,20 @@ def test_config_is_written_shown_and_described(capsys: pytest.CaptureFixture[str
     assert "mask" in json.loads(run(capsys, "config", "schema", "masking")[1])["properties"]
     assert "exists already" in error(capsys, "config", "init", "masking")
     assert "there are no settings named 'nonsense'" in error(capsys, "config", "show", "nonsense")
+
+
+def test_config_init_writes_the_files_that_a_plugin_installed_later_is_missing(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    run(capsys, "config", "init", "host")
+    host, masking = (Path(run(capsys, "config", "path", name)[1].strip()) for name in ("host", "masking"))
+    host.write_text('{"contextWindow": 100000}')
+    status, out, _ = run(capsys, "config", "init")
+    assert status == 0
+    assert f"kept  {host}, which is there already\n" in out
+    assert f"wrote {masking}\n" in out
+    assert host.read_text() == '{"contextWindow": 100000}'
+    assert "exists already" in error(capsys, "config", "init")
 
 
 def test_doctor_repeats_what_is_wrong_with_settings(capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import importlib
+import io
 import os
 import sys
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
+
+if TYPE_CHECKING:
+    from contexthost.plugins import PluginManager
 
 __all__ = ["known_commands", "main"]
 
@@ -33,6 +37,8 @@ _PLUGIN_COMMANDS: Final = {
     "mask": "contexthost-masking",
     "recall": "contexthost-relay",
     "relay": "contexthost-relay",
+    "status": "contexthost-masking",
+    "tree-query": "contexthost-masking",
 }
 """Commands of the known plugins → the package to install when one is missing."""
 
@@ -57,10 +63,7 @@ class _Commands(click.Group):
             if found.name == cmd_name:
                 return found
         if cmd_name in _PLUGIN_COMMANDS:
-            raise click.ClickException(
-                f"`contexthost {cmd_name}` is a command of a plugin that is not installed: "
-                f"pip install {_PLUGIN_COMMANDS[cmd_name]}"
-            )
+            raise click.ClickException(_why_missing(cmd_name, _PLUGIN_COMMANDS[cmd_name]))
         return None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -74,11 +77,26 @@ class _Commands(click.Group):
 
 
 def _plugin_commands() -> list[click.Command]:
+    found = _plugins().items("register_cli", click.Command)
+    return [command for _, command in found if command.name not in _COMMANDS]
+
+
+def _plugins() -> PluginManager:
     from contexthost.config import HostSettings, load_settings
     from contexthost.runtime import load_plugins
 
-    manager = load_plugins(load_settings(HostSettings, "host").values)
-    return [command for _, command in manager.items("register_cli", click.Command) if command.name not in _COMMANDS]
+    return load_plugins(load_settings(HostSettings, "host").values)
+
+
+def _why_missing(command: str, package: str) -> str:
+    """Why a known plugin's command is not there: another thing to do when the package is installed all the same."""
+    of = f"`contexthost {command}` is a command of"
+    plugin = next((info for info in _plugins().plugins if info.dist == package), None)
+    if plugin is None:
+        return f"{of} a plugin that is not installed: pip install {package}"
+    if plugin.state == "disabled":
+        return f"{of} plugin {plugin.name}, which `disabled` in host.json turns off: `contexthost config show host`"
+    return f"{of} plugin {plugin.name}, which is installed but brings none: `contexthost plugins` shows what is wrong"
 
 
 def _print_version(ctx: click.Context, parameter: click.Parameter, value: bool) -> None:
@@ -104,6 +122,8 @@ def main(arguments: list[str] | None = None) -> None:
     from contexthost.errors import ContexthostError
 
     given = sys.argv[1:] if arguments is None else arguments
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # bars and arrows become "?" where the encoding has none
     try:
         status: Any = _root.main(args=given, prog_name="contexthost", standalone_mode=False)
     except click.UsageError as error:
@@ -125,5 +145,11 @@ def main(arguments: list[str] | None = None) -> None:
         from contexthost.text import one_line
 
         click.echo(f"Error: {one_line(str(error))}", err=True)
+        sys.exit(1)
+    except OSError as error:
+        if "--debug" in given:
+            raise
+        where = f"{error.filename}: " if error.filename else ""  # none when our own output cannot be written
+        click.echo(f"Error: {where}{error.strerror or error}; `contexthost --debug …` shows where", err=True)
         sys.exit(1)
     sys.exit(status if isinstance(status, int) else 0)

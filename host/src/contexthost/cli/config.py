@@ -77,9 +77,14 @@ def path(package: str | None) -> None:
 @click.argument("package", required=False)
 @click.option("--force", is_flag=True, help="Replace a file that is there by the defaults.")
 def init(package: str | None, force: bool) -> None:
-    """Write settings files with every key at its default."""
-    for spec in _chosen(package):
-        click.echo(f"wrote {init_file(spec.model, spec.package, force=force)}")
+    """Write settings files with every key at its default; without PACKAGE, those that are not there yet."""
+    specs = _chosen(package)
+    missing = [spec for spec in specs if not settings_file(spec.package).exists()]
+    for spec in specs:
+        if force or spec in missing or not missing:  # an error of `init_file` when all of them are there
+            click.echo(f"wrote {init_file(spec.model, spec.package, force=force)}")
+        else:
+            click.echo(f"kept  {settings_file(spec.package)}, which is there already")
 
 
 @command.command("schema")

@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from contexthost.cli.arguments import SESSION
 from contexthost.cli.output import bar, console, count, echo_json, print_table
 from contexthost.commands import usage_line
 from contexthost.config import HostSettings, load_settings
@@ -36,7 +37,7 @@ def open_authority(reference: str, context_window: int | None, *, owner: str = "
 
 
 @click.command("context")
-@click.argument("session")
+@click.argument("session", type=SESSION)
 @window_option
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(session: str, context_window: int | None, as_json: bool) -> None:
@@ -58,8 +59,10 @@ def print_context(session: Session, snapshot: Snapshot, parts: Breakdown, *, lar
     if snapshot.ledger.masked_results:
         saved = count(snapshot.ledger.reclaimed_tokens)
         out.print(f"{snapshot.ledger.masked_results} tool results are masked; that saves {saved} tokens.")
-    if session.problems:
-        out.print(f"The file has {len(session.problems)} oddities: `contexthost inspect` lists them.")
+    odd = len(session.problems)
+    if odd:
+        oddities = "1 oddity" if odd == 1 else f"{count(odd)} oddities"
+        out.print(f"The file has {oddities}: see `contexthost doctor SESSION`.")
     out.print()
     rows = []
     for category in parts.categories:

@@ -32,15 +32,6 @@ class Line:
         """Whether Pi passes over the line: it is not JSON, or null, false, 0 or an empty text."""
         return self.malformed or not js_truthy(self.value)
 
-    @property
-    def is_header(self) -> bool:
-        """Whether it is a session header that Pi accepts."""
-        return (
-            isinstance(self.value, dict)
-            and self.value.get("type") == "session"
-            and isinstance(self.value.get("id"), str)
-        )
-
 
 def read_lines(data: Iterable[bytes]) -> Iterator[Line]:
     """The lines of a file that are not blank; any iterable of lines will do, line feeds included or not."""

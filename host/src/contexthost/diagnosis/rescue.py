@@ -20,6 +20,7 @@ The result is then repaired as ``--repair`` would (see `contexthost.diagnosis.fi
 from __future__ import annotations
 
 import os
+import stat
 import uuid
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
@@ -86,10 +87,12 @@ def plan_rescue(path: Path) -> Rescue:
     """Reads a session file that may be broken in any way, and plans the new one; writes nothing.
 
     Raises:
-        SessionNotFound: there is no such file.
+        SessionNotFound: there is no such file, or it is a device or a pipe.
         SessionFormatError: it cannot be read, or nothing in it can be saved.
     """
     try:
+        if not stat.S_ISREG(path.stat().st_mode) and not path.is_dir():
+            raise SessionNotFound(f"{path} is a device or a pipe, not a session file")  # it may never end
         with path.open("rb") as file:
             lines = list(read_lines(file))
     except FileNotFoundError:

@@ -27,6 +27,7 @@ const PROTOCOL = 1;
 const limits = { start: 10, answer: 2, compaction: 120, tool: 600, heartbeat: 5, end: 2 };
 
 const MISSED_HEARTBEATS = 3;
+const STARTING = 5000; // milliseconds from an input to its run, at most: it may fail before it starts
 const BACK_OFF = { first: 1000, factor: 4, longest: 300_000, healthyAfter: 60_000 }; // milliseconds
 const HELD = "contexthost:held";
 const SENT = "contexthost:sent";
@@ -193,6 +194,8 @@ class Session {
   private broken = false; // cannot work before something is installed anew
   private over = false;
   private running = false; // between agent_start and agent_settled
+  private startingSince = 0; // an input has gone through, and its run has not started yet
+  private readonly inputs = new Set<Promise<any>>(); // being looked at
   private reason: any = { reason: "startup" };
   private backOff = BACK_OFF.first;
   private nextStart = 0;
@@ -201,6 +204,7 @@ class Session {
   private readonly told = new Set<string>();
   private readonly registered = new Set<string>();
   private wants = new Set<string>();
+  private inactive: string[] = []; // tools that were taken from the model
   private watch = { headers: false, requests: false };
   // How far the Python side knows the session.
   private sent = 0;
@@ -222,12 +226,13 @@ class Session {
     for (const command of INSTALLED.commands) this.registerCommand(command);
     pi.on("session_start", (event: any, ctx: any) => this.begin(event, ctx));
     pi.on("session_shutdown", (event: any) => this.end(event));
-    pi.on("input", (event: any) => this.input(event));
+    pi.on("input", (event: any) => this.track(this.input(event)));
     pi.on("session_before_compact", (event: any) => this.beforeCompact(event));
     pi.on("session_compact", (event: any) => this.compacted(event));
     pi.on("session_compact_failed", (event: any) => this.compactFailed(event));
     pi.on("agent_start", () => {
       this.running = true;
+      this.startingSince = 0;
       this.tell("agent_start", {});
     });
     pi.on("agent_settled", (event: any) => {
@@ -323,7 +328,8 @@ class Session {
     this.ready = true;
     this.wants = new Set(started.value.wants);
     this.registerWanted();
-    this.deactivate(new Set(started.value.unavailableTools));
+    this.reactivate();
+    this.deactivate(started.value.unavailableTools);
     if (greeting.value.manifest !== INSTALLED.digest) {
       this.tellOnce("manifest", "contexthost: plugins have changed; run `contexthost pi install` and /reload.", "warning");
     }
@@ -377,7 +383,7 @@ class Session {
     clearInterval(this.heartbeat);
     if (this.over) return;
     // Never there: its tools go, too. After it has run they stay, or else the prompt cache would be lost.
-    if (neverRan && this.wants.size === 0) this.deactivate(new Set(INSTALLED.tools.map((tool) => tool.name)));
+    if (neverRan && this.wants.size === 0) this.deactivate(INSTALLED.tools.map((tool) => tool.name));
     if (this.broken) return;
     if (lived > BACK_OFF.healthyAfter) this.backOff = BACK_OFF.first;
     this.nextStart = Date.now() + this.backOff;
@@ -587,8 +593,12 @@ class Session {
     return undefined;
   }
 
-  private compact(connection: Connection, id: number, asked: any): void {
-    const busy = !this.ctx.isIdle();
+  private async compact(connection: Connection, id: number, asked: any): Promise<void> {
+    // An input that is being looked at may start a run, which a compaction must not meet half-way, or be held for it.
+    while (this.inputs.size > 0) await Promise.allSettled(this.inputs);
+    if (this.over) return;
+    // From here to `ctx.compact` nothing is awaited: what is looked at is what the compaction meets.
+    const busy = !this.ctx.isIdle() || Date.now() - this.startingSince < STARTING;
     if (this.isCompacting()) {
       connection.refuse(id, CODE.unsupported, "a compaction is going on already");
       return;
@@ -623,6 +633,17 @@ class Session {
   }
 
   // Input, held and sent ------------------------------------------------------------------------------------------------
+
+  private async track(looked: Promise<any>): Promise<any> {
+    this.inputs.add(looked);
+    try {
+      const result = await looked;
+      if (result.action !== "handled" && !this.running) this.startingSince = Date.now();
+      return result;
+    } finally {
+      this.inputs.delete(looked);
+    }
+  }
 
   private async input(event: any): Promise<any> {
     const order = ++this.order;
@@ -819,7 +840,8 @@ class Session {
         this.watch = { headers: event.headers, requests: event.requests };
         return;
       case "session/compact":
-        return this.compact(connection, id!, event);
+        void this.compact(connection, id!, event).catch((error) => connection.refuse(id!, CODE.failed, String(error)));
+        return;
       case "session/send":
         return this.send(event.text, event.images, false, (problem) =>
           problem ? connection.refuse(id!, CODE.failed, problem) : connection.answer(id!, {}),
@@ -888,9 +910,18 @@ class Session {
     });
   }
 
-  private deactivate(names: Set<string>): void {
+  private deactivate(names: string[]): void {
     const active: string[] = this.pi.getActiveTools();
-    if (active.some((name) => names.has(name))) this.pi.setActiveTools(active.filter((name) => !names.has(name)));
+    const gone = active.filter((name) => names.includes(name));
+    if (gone.length === 0) return;
+    this.inactive = gone;
+    this.pi.setActiveTools(active.filter((name) => !gone.includes(name)));
+  }
+
+  /** After all: what was taken away when the Python side did not start. */
+  private reactivate(): void {
+    if (this.inactive.length > 0) this.pi.setActiveTools([...this.pi.getActiveTools(), ...this.inactive]);
+    this.inactive = [];
   }
 }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
@@ -45,6 +46,8 @@ def list_sessions() -> Iterator[SessionInfo]:
         try:
             status = path.stat()
         except OSError:  # deleted while we looked
+            continue
+        if not stat.S_ISREG(status.st_mode):  # opening a named pipe would wait for a writer
             continue
         found.append((status.st_mtime, status.st_size, path))
     for modified, size, path in sorted(found, key=lambda item: (-item[0], str(item[2]))):

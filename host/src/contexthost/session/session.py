@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
@@ -203,12 +203,11 @@ class Session:
             self._leaf = leaf
             self.revision += 1
 
-    def new_id(self, taken: Iterable[str] = ()) -> str:
+    def new_id(self, taken: Container[str] = ()) -> str:
         """An entry id that the session does not have: 8 hex digits, as in Pi; a whole UUID if those run out."""
-        used = set(taken)
         for _ in range(100):
             made = uuid.uuid4().hex[:8]
-            if made not in self._tree.by_id and made not in used:
+            if made not in self._tree.by_id and made not in taken:
                 return made
         return str(uuid.uuid4())
 
@@ -338,7 +337,7 @@ class Session:
         lines: list[bytes] = []
         parent = self.leaf_id
         stamp = now_iso()
-        made: list[str] = []
+        made: dict[str, None] = {}  # in order; a batch may hold very many
         for payload in payloads:
             kind = payload.get("type")
             if not isinstance(kind, str) or kind == "session":
@@ -350,9 +349,9 @@ class Session:
                 raise SessionFormatError(f"the entry id {given!r} is taken or not an id")
             envelope = {"type": kind, "id": given, "parentId": parent, "timestamp": payload.get("timestamp", stamp)}
             lines.append(encode_json({**envelope, **{k: v for k, v in payload.items() if k not in envelope}}))
-            made.append(given)
+            made[given] = None
             parent = given
-        return made, lines
+        return list(made), lines
 
     def _migrate(self) -> None:
         """Brings the file to version 3 and reads it again; ids, and so the leaf, stay."""
