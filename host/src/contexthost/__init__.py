@@ -117,9 +117,9 @@ _PUBLIC = {
     "events": """
         EVENTS AgentBeforeSettleEvent AgentSettledEvent AgentStartEvent BeforeProviderHeadersEvent
         BeforeProviderRequestEvent Boundary Cancel CompactionReason CompactionResult ContextEstimatesEvent ContextEvent
-        Continue Event Handled Hold Image InputEvent ModelSelectEvent Outcome SessionBeforeCompactEvent SessionBeforeForkEvent
-        SessionBeforeSwitchEvent SessionCompactEvent SessionCompactFailedEvent SessionShutdownEvent
-        SessionStartEvent SessionTreeEvent Transform TurnEndEvent
+        Continue Event Handled Hold Image InputEvent ModelSelectEvent Outcome SessionBeforeCompactEvent
+        SessionBeforeForkEvent SessionBeforeSwitchEvent SessionCompactEvent SessionCompactFailedEvent
+        SessionShutdownEvent SessionStartEvent SessionTreeEvent Transform TurnEndEvent
     """,
     "hookspecs": "hookimpl hookspec",
     "plugins": "PluginFailure PluginInfo PluginManager",

@@ -86,7 +86,8 @@ def _write_html(reference: str, window: int | None, target: Path, force: bool) -
 
     content = asyncio.run(make()).encode("utf-8", "replace")
     write_report(target, content, path, force=force)
-    console().print(f"Wrote {_escape(one_line(str(target)))} ({count(len(content) // 1000)} kB); open it in any browser.")
+    size = count(-(-len(content) // 1000))
+    click.echo(f"Wrote {one_line(str(target))} ({size} kB); open it in any browser.")
 
 
 @contextmanager

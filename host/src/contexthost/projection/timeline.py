@@ -31,9 +31,13 @@ ChangeKind = Literal["compaction", "masks", "edits"]
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """The context after ``position`` entries of the branch; ``tokens`` by category, ``turn`` counts user messages."""
+    """The context after ``position`` entries of the branch; ``tokens`` by category, ``turn`` counts user messages.
+
+    ``step`` counts what the model could notice: entries that came into the context, compactions, batches of edits.
+    """
 
     position: int
+    step: int
     turn: int
     timestamp: str
     tokens: dict[str, int]
@@ -50,6 +54,7 @@ class Change:
 
     kind: ChangeKind
     position: int
+    step: int
     turn: int
     entry_id: str
     timestamp: str
@@ -64,7 +69,7 @@ class Timeline:
 
     Attributes:
         points, changes: in order.
-        entries, turns: how long the branch is.
+        entries, turns, steps: how long the branch is.
         away_entries, away_tokens: what was once in the context and left it by compactions, as it was when it came.
         complete: False when the compactions were too many to follow; then only the end is known.
     """
@@ -73,6 +78,7 @@ class Timeline:
     changes: tuple[Change, ...]
     entries: int
     turns: int
+    steps: int
     away_entries: int
     away_tokens: int
     complete: bool = True
@@ -89,7 +95,7 @@ def timeline(
     """Follows a snapshot's branch from its root; ``progress`` is told every 500 entries how many that were."""
     branch = snapshot.branch
     if not branch:
-        return Timeline((), (), 0, 0, 0, 0)
+        return Timeline((), (), 0, 0, 0, 0, 0)
     fold = Fold(snapshot._session, snapshot._counter, snapshot.window)
     walk = _Walk(fold, fold.empty(), stride=max(1, -(-len(branch) // points)))
     limit = _VISITS_PER_ENTRY * len(branch) + 100_000
@@ -109,6 +115,7 @@ def timeline(
         changes=tuple(walk.changes),
         entries=len(branch),
         turns=walk.turn,
+        steps=walk.stepped,
         away_entries=len(away),
         away_tokens=sum(away),
         complete=walk.complete,
@@ -123,6 +130,8 @@ class _Walk:
     sums: Counter[str] = field(default_factory=Counter)
     total: int = 0
     turn: int = 0
+    stepped: int = 0
+    last_step: int = 0  # at the last point
     points: dict[int, Point] = field(default_factory=dict)
     changes: list[Change] = field(default_factory=list)
     came: dict[str, int] = field(default_factory=dict)  # entry → its tokens when it came into the context
@@ -140,14 +149,15 @@ class _Walk:
             self._came(entry)
             if entry.type == "context_edit":
                 self._edited(number, entry, before)
-        if number % self.stride == 0:
+        if number % self.stride == 0 and self.stepped != self.last_step:
             self.point(number, entry)
 
     def point(self, number: int, entry: Entry) -> None:
         """Notes how things stand."""
+        self.last_step = self.stepped
         if number not in self.points:
             tokens = {name: count for name, count in self.sums.items() if count}
-            self.points[number] = Point(number, self.turn, entry.timestamp, tokens)
+            self.points[number] = Point(number, self.stepped, self.turn, entry.timestamp, tokens)
 
     def give_up(self, end: Snapshot, branch: list[Entry]) -> None:
         """Jumps to the end."""
@@ -165,16 +175,19 @@ class _Walk:
         size = self._add(item, 1)
         if size:
             self.came[entry.id] = size
+            self.stepped += 1
             self._open = False
 
     def _compacted(self, number: int, entry: Entry) -> None:
         before = self.total
         if number > 1:
             self.point(number - 1, self._previous(entry))
+        self.stepped += 1
         self._recount(self.state.entries)
-        self.changes.append(
-            Change("compaction", number, self.turn, entry.id, entry.timestamp, 1, before, self.total)
+        change = Change(
+            "compaction", number, self.stepped, self.turn, entry.id, entry.timestamp, 1, before, self.total
         )
+        self.changes.append(change)
         self._open = False
         self.point(number, entry)
 
@@ -195,7 +208,10 @@ class _Walk:
             self.points.pop(last.position, None)  # the batch goes on: one step in the picture, not many
             self.changes[-1] = replace(last, position=number, count=last.count + 1, after=self.total)
         else:
-            change = Change(kind, number, self.turn, entry.id, entry.timestamp, 1, total, self.total)
+            self.stepped += 1
+            change = Change(
+                kind, number, self.stepped, self.turn, entry.id, entry.timestamp, 1, total, self.total
+            )
             self.changes.append(change)
         self._open = True
         self.point(number, entry)

@@ -11,13 +11,12 @@ from typing import Final
 from contexthost.cli.report.markup import CATEGORIES, css, day, number, text
 from contexthost.projection.timeline import Change, Point, Timeline
 
-__all__ = ["MARKS", "chart", "changes_shown"]
+__all__ = ["MARKS", "changes_shown", "chart", "told"]
 
 MARKS: Final = 40
 """Compactions and batches that are marked, at most: those that changed the most."""
 _SIDE: Final = 1000
 _HEADROOM: Final = 1.06
-_KINDS: Final = {"compaction": "compaction", "masks": "masks", "edits": "context edits"}
 
 
 def chart(life: Timeline, window: int) -> str:
@@ -88,8 +87,8 @@ def _grid(top: float) -> Iterator[str]:
 
 
 def _areas(life: Timeline, top: float) -> Iterator[str]:
-    width = max(life.entries, 1)
-    xs = [0.0, *(round(_SIDE * point.position / width, 1) for point in life.points)]
+    width = max(life.steps, 1)
+    xs = [0.0, *(round(_SIDE * point.step / width, 1) for point in life.points)]
     below = [0] * len(xs)
     for category in CATEGORIES:
         sizes = [0, *(point.tokens.get(category, 0) for point in life.points)]
@@ -119,19 +118,20 @@ def _window_label(window: int, top: float) -> str:
 
 def _marks(life: Timeline) -> Iterator[str]:
     for change in changes_shown(life):
-        left = _percent(100 * change.position / max(life.entries, 1))
-        yield f'<span class="mark {change.kind}" style="left:{left}" data-kind="{change.kind}" aria-hidden="true"></span>'
+        left = _percent(100 * change.step / max(life.steps, 1))
+        kind = change.kind
+        yield f'<span class="mark {kind}" style="left:{left}" data-kind="{kind}" aria-hidden="true"></span>'
 
 
 def _points(life: Timeline, top: float) -> Iterator[str]:
     """Bands that can be pointed at and reached by key; together they cover the plot."""
     points: Sequence[Point] = life.points
-    width = max(life.entries, 1)
+    width = max(life.steps, 1)
     changes = {change.position: change for change in life.changes}
     left = 0.0
     for at, point in enumerate(points):
-        x = 100 * point.position / width
-        following = 100 * points[at + 1].position / width if at + 1 < len(points) else 100.0
+        x = 100 * point.step / width
+        following = 100 * points[at + 1].step / width if at + 1 < len(points) else 100.0
         right = (x + following) / 2 if at + 1 < len(points) else 100.0
         parts = [(name, point.tokens[name]) for name in CATEGORIES if point.tokens.get(name)]
         what = f"turn {number(point.turn)}, entry {number(point.position)}"
@@ -139,8 +139,9 @@ def _points(life: Timeline, top: float) -> Iterator[str]:
             what += f", {told(changes[point.position])}"
         spoken = ", ".join(f"{name} {number(tokens)}" for name, tokens in parts)
         label = f"{what}: {number(point.total)} tokens; {spoken}"
+        stop = 0 if at + 1 == len(points) else -1  # one stop of the tab key; the arrow keys do the rest
         yield (
-            f'<span class="point" role="img" tabindex="{0 if at + 1 == len(points) else -1}" aria-label="{text(label)}" '
+            f'<span class="point" role="img" tabindex="{stop}" aria-label="{text(label)}" '
             f'style="left:{_percent(left)};width:{_percent(right - left)}" data-x="{x:.3f}" '
             f'data-y="{_y(point.total, top) / 10:.2f}" data-what="{text(what)}" data-when="{day(point.timestamp)}" '
             f'data-total="{point.total}" data-parts="{text("|".join(f"{name}={tokens}" for name, tokens in parts))}">'
@@ -153,10 +154,10 @@ def _x_labels(life: Timeline) -> Iterator[str]:
     """Up to six turns, at the first point of each."""
     first: dict[int, int] = {}
     for point in life.points:
-        first.setdefault(point.turn, point.position)
+        first.setdefault(point.turn, point.step)
     turns = [turn for turn in first if turn]
     every = max(1, -(-len(turns) // 6))
-    width = max(life.entries, 1)
+    width = max(life.steps, 1)
     taken = -100.0
     for turn in turns[::every]:
         x = 100 * first[turn] / width

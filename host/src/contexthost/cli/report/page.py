@@ -186,14 +186,14 @@ def _largest(figures: Figures) -> str:
     most = largest[0].tokens
     lines = "".join(
         f'<li data-figure="largest" data-entry="{text(one.entry_id, 60)}" data-value="{one.tokens}">'
-        f'<span class="row"><span><b>{text(one.what, 60)}</b> <span class="argument">{text(one.argument, 120)}</span>'
-        f"</span><span>{number(one.tokens)}</span></span>"
-        f'<span class="bar" style="width:{100 * one.tokens / most:.1f}%"></span>'
-        f'<span class="quiet">entry <code>{text(one.entry_id, 40)}</code>, {share(one.tokens, figures.parts.tokens)} '
-        "of the context</span></li>"
+        f'<span class="row"><span><b>{text(one.what, 60)}</b> <span class="argument">{text(one.argument, 120)}</span> '
+        f'<code class="quiet">{text(one.entry_id, 40)}</code></span>'
+        f"<span><b>{number(one.tokens)}</b> {share(one.tokens, figures.parts.tokens)}</span></span>"
+        f'<span class="bar" style="width:{100 * one.tokens / most:.1f}%"></span></li>'
         for one in largest
     )
-    return _section("largest", "The largest entries", "", f'<ol class="largest">{lines}</ol>')
+    about = "Tokens, and their share of the context."
+    return _section("largest", "The largest entries", about, f'<ol class="largest">{lines}</ol>')
 
 
 def _what_if(figures: Figures) -> str:
@@ -270,7 +270,7 @@ def _ways(figures: Figures) -> Iterator[str]:
         (
             "context_tree_query",
             "contexthost-masking",
-            "the model reads an entry again by the id that its placeholder names, or looks by tool, path, words or turn",
+            "the model reads an entry again by the id in its placeholder, or looks by tool, path, words or turn",
             f"contexthost tree-query {path} --text WORDS",
         ),
         (
