@@ -161,6 +161,6 @@ def _x_labels(life: Timeline) -> Iterator[str]:
     taken = -100.0
     for turn in turns[::every]:
         x = 100 * first[turn] / width
-        if x - taken >= 12 and x <= 94:
+        if x - taken >= 19 and x <= 86:
             yield f'<span style="left:{_percent(x)}">turn {number(turn)}</span>'
             taken = x

@@ -83,7 +83,7 @@ async def gather(runtime: Runtime, *, progress: Callable[[int], None] = lambda e
     )
     estimates: list[tuple[str, Estimate]] = [*answers.answers, ("", _built_in(runtime, snapshot))]
     prices = next((made.prices for _, made in estimates if made.prices is not None), None) or _paid(snapshot)
-    nothing = Estimate(what="leave it as it is", rewritten_tokens=0)
+    nothing = Estimate(what="leave it as it is", tokens_after=snapshot.tokens, rewritten_tokens=0)
     return Figures(
         session=runtime.session,
         snapshot=snapshot,

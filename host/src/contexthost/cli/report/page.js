@@ -36,6 +36,11 @@
     tip.hidden = cursor.hidden = false;
     cursor.style.left = given.x + "%";
     cursor.style.setProperty("--at", given.y + "%");
+    if (plot.clientWidth < 460) {  // no room beside the point: below the picture
+      tip.style.left = "0";
+      tip.style.top = plot.clientHeight + 26 + "px";
+      return;
+    }
     var x = (plot.clientWidth * given.x) / 100;
     var left = x + 14 + tip.offsetWidth > plot.clientWidth ? x - 14 - tip.offsetWidth : x + 14;
     tip.style.left = Math.max(-30, Math.min(left, plot.clientWidth - tip.offsetWidth)) + "px";

@@ -229,8 +229,8 @@ def _card(figures: Figures, row: WhatIf, now: int) -> str:
         f'<li class="card{" idle" if idle else ""}" data-figure="what-if" data-by="{text(row.by, 40)}" '
         f'data-value="{row.tokens}"><h3>{text(made.what, 80)}{by}</h3>'
         f'<p class="left"><strong>{sign}{number(row.tokens)}</strong> tokens{change}</p>'
-        f'<span class="bar" style="width:{min(100.0, 100 * row.tokens / max(now, 1)):.1f}%"></span>'
-        f"{money}{note}{f'<pre><code>{command}</code></pre>' if command else ''}</li>"
+        f'<span class="track"><span class="bar" style="width:{min(100.0, 100 * row.tokens / max(now, 1)):.1f}%"></span>'
+        f"</span>{money}{note}{f'<pre><code>{command}</code></pre>' if command else ''}</li>"
     )
 
 
