@@ -8,7 +8,7 @@
  */
 
 import { type ChildProcess, spawn } from "node:child_process";
-import { randomUUID } from "node:crypto";
+import { createHash, randomUUID } from "node:crypto";
 
 /** Filled in by `contexthost pi install`: what to start, and what the plugins register. */
 const INSTALLED = {
@@ -673,7 +673,8 @@ class Session {
   private hold(order: number, text: string, images: any[] | undefined): any {
     const item = { id: randomUUID(), order, text, images: images ?? [] };
     const session = this.ctx.sessionManager.getSessionId();
-    this.pi.appendEntry(HELD, { id: item.id, session, text, images: item.images.length });
+    const sha256 = createHash("sha256").update(text).digest("hex");
+    this.pi.appendEntry(HELD, { id: item.id, session, text, images: item.images.length, sha256 });
     this.held.push(item);
     if (!this.holding) {
       this.holding = true;

@@ -260,8 +260,9 @@ def held_items(ctx: Context, since: int) -> list[dict[str, Any]]:
     for entry in ctx.session.entries[since:]:
         data = entry.data.get("data") if entry.type == "custom" and entry.data.get("customType") == HELD_TYPE else None
         if isinstance(data, dict) and isinstance(data.get("sha256"), str):
-            images = data.get("images")
-            found.append({"sha256": data["sha256"], "images": len(images) if isinstance(images, list) else 0})
+            images = data.get("images")  # themselves, or their number: Pi's extension keeps only that
+            count = len(images) if isinstance(images, list) else images if isinstance(images, int) else 0
+            found.append({"sha256": data["sha256"], "images": count})
     return found
 
 
