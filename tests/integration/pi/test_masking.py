@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from support.live_pi import Json, LivePi, PiHome, live_home, texts
-from support.model_server import call, say
+from support.model_server import call, refuse, say
 
 WINDOW = 128_000
 SMALL = {"compaction": {"keepRecentTokens": 10, "reserveTokens": 16384}}
@@ -104,7 +104,7 @@ def test_masks_at_both_boundaries_the_original_again_and_one_summary(tmp_path: P
     ]
     with live_home(tmp_path, script, plugins=["masking"], window=WINDOW) as home:
         home.settings(**SMALL)
-        masking_settings(home, tokens=100_000)
+        masking_settings(home, tokens=100_000, retryGrowthTokens=1_000)
         home.install()
         originals = {}
         for name in "ab":
@@ -137,14 +137,26 @@ def test_masks_at_both_boundaries_the_original_again_and_one_summary(tmp_path: P
             assert (data["maskedResults"], data["usage"]["tokens"], data["usage"]["source"]) == (2, 4_010, "provider")
             assert data["reclaimedTokens"] > 1_000
 
-            # Masks are not enough any more: one summary of the whole, by Pi's own model, from an idle session.
+            # Masks are not enough any more: a summary of the whole, by Pi's own model, from an idle session. One that
+            # fails is not tried again before the context has grown.
             home.server.script(
-                say("A long way.", usage=(105_000, 0, 10, 0)),
+                say("Long.", usage=(105_000, 0, 10, 0)),
+                refuse(400, "no summaries today"),
+                say("Longer.", usage=(105_500, 0, 10, 0)),
+                say("Long enough.", usage=(106_200, 0, 10, 0)),
                 say("## Goal\nRead both files."),
                 say("After the summary.", usage=(2_000, 0, 10, 0)),
             )
             mark = pi.mark()
-            pi.prompt("Go on. " * 20)  # long enough that it is what the summary leaves
+            pi.prompt("A long one. " * 20)  # so long that the summary has whole turns
+            assert "no summaries today" in pi.event("compaction_end", after=mark)["errorMessage"]
+            mark = pi.mark()
+            pi.prompt("A longer one. " * 20)
+            pi.slash("/compaction-status")
+            assert len(home.server.requests) == 8
+            assert [event for event in pi.events[mark:] if event["type"] == "compaction_start"] == []
+            mark = pi.mark()
+            pi.prompt("Go on. " * 20)
             pi.event("compaction_end", after=mark)
             (entry,) = compactions(pi)
             assert entry["summary"].startswith("## Goal\nRead both files.")
@@ -157,7 +169,13 @@ def test_masks_at_both_boundaries_the_original_again_and_one_summary(tmp_path: P
             data = check_numbers(home, pi)
             assert data["compaction"] == entry["id"]
             assert len(compactions(pi)) == 1
+
+            # In another session and back: everything is read from the file again.
+            path = pi.file
+            pi.ask("new_session")
+            pi.ask("switch_session", sessionPath=str(path))
+            assert check_numbers(home, pi) == data
             assert pi.errors() == []
         assert home.server.problems == []
         assert home.server.surplus == []
-        assert len(home.server.requests) == 8
+        assert len(home.server.requests) == 11

@@ -201,6 +201,32 @@ def test_a_new_message_waits_for_its_relay_and_is_sent_once_whatever_becomes_of_
             assert done.endswith(" tokens")
             assert [(line["trigger"], line["ok"]) for line in relay_log(home)] == [("input", True)]
 
+            # A relay that the user stops, and one whose note cannot be written: the message goes out, and is told so.
+            close_gate(home)
+            mark = pi.mark()
+            assert pi.ask("prompt", message="after a stop")["data"]["disposition"] == "handled"
+            wait_at_gate(home, pi)
+            assert pi.ask("abort")["success"]
+            pi.event("agent_settled", after=mark)
+            assert pi.notes(after=mark)[-1] == (
+                "context-relay: the relay was cancelled; your message is sent all the same"
+            )
+            open_gate(home)
+            blocker = notes_on_disk(home)[0].with_name("2.md")
+            blocker.mkdir()
+            mark = pi.mark()
+            assert pi.ask("prompt", message="after a failure")["data"]["disposition"] == "handled"
+            pi.event("agent_settled", after=mark)
+            failed = pi.note("context-relay: the relay failed: ", after=mark)
+            assert "Is a directory" in failed
+            assert failed.endswith("; your message is sent all the same")
+            blocker.rmdir()
+            assert [texts(request, "user")[-1] for request in home.server.requests[2:]] == [
+                "after a stop",
+                "after a failure",
+            ]
+            assert [line["ok"] for line in relay_log(home)] == [True, False, False]
+
             # The Python side is killed in the middle: the message goes out, and no model writes a summary instead.
             close_gate(home)
             mark = pi.mark()
@@ -210,7 +236,7 @@ def test_a_new_message_waits_for_its_relay_and_is_sent_once_whatever_becomes_of_
             wait_at_gate(home, pi)
             os.kill(python, signal.SIGKILL)
             pi.event("agent_settled", after=mark)
-            (request,) = home.server.requests[2:]
+            (request,) = home.server.requests[4:]
             assert texts(request, "user")[-1] == "after a death"
             assert len(compactions(pi.entries())) == 1
             assert [path.name for path in notes_on_disk(home)] == ["1.md"]

@@ -8,8 +8,8 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from typing import Any, Final, cast
 
 from contexthost.context import AbortSignal, Mode, ModelInfo, NotifyLevel, Ui
-from contexthost.errors import CompactionFailed, ContexthostError, NothingToCompact, Unsupported
-from contexthost.pi.protocol import NOTHING_TO_COMPACT, UNSUPPORTED, Peer, RemoteError
+from contexthost.errors import CompactionCancelled, CompactionFailed, ContexthostError, NothingToCompact, Unsupported
+from contexthost.pi.protocol import CANCELLED, NOTHING_TO_COMPACT, UNSUPPORTED, Peer, RemoteError
 from contexthost.session import Entry
 from contexthost.text import printable
 
@@ -166,6 +166,7 @@ class PiDriver:
             answer = await asked
         except RemoteError as error:
             kinds: dict[int, type[ContexthostError]] = {
+                CANCELLED: CompactionCancelled,
                 NOTHING_TO_COMPACT: NothingToCompact,
                 UNSUPPORTED: Unsupported,
             }
