@@ -84,12 +84,17 @@ def check_numbers(home: PiHome, pi: LivePi) -> Json:
     told = [line for line in lines if "are masked" in line]
     assert told == ([f"{masked} tool results are masked; that saves {saved:,} tokens."] if masked else [])
 
-    shown = [event["statusText"] for event in pi.events if event.get("method") == "setStatus"][-1]
     about = "" if data["usage"]["source"] == "provider" else "~"
-    thousands = f"{data['usage']['tokens'] / 1000:,.0f}k" if data["usage"]["tokens"] >= 1000 else data["usage"]["tokens"]
+    tokens = data["usage"]["tokens"]
+    short = f"{tokens / 1000:,.0f}k" if tokens >= 1000 else str(tokens)
     more = f" · {masked} masked" if masked else ""
-    assert shown == f"{about}{thousands}/128k {data['usage']['percent']:.0f} %{more}"
+    line = f"{about}{short}/128k {data['usage']['percent']:.0f} %{more}"
+    pi.until(lambda: status_line(pi) == line, f"the status line {line}")
     return data
+
+
+def status_line(pi: LivePi) -> str:
+    return str([event["statusText"] for event in pi.events if event.get("method") == "setStatus"][-1])
 
 
 def ids(data: Json) -> set[str]:
