@@ -121,6 +121,12 @@ class PiHome:
         found = [json.loads(line) for line in lines]
         return [one for one in found if hook is None or one["hook"] == hook]
 
+    def holding(self, secret: str) -> list[str]:
+        """The files of all these directories that hold a secret: sessions, logs, settings, what Pi wrote to stderr."""
+        files = [path for path in self.root.rglob("*") if path.is_file()]
+        assert self.host / "state" / "pi-bridge.log" in files
+        return [str(path) for path in files if secret.encode() in path.read_bytes()]
+
     def contexthost(self, *arguments: str, check: bool = True) -> subprocess.CompletedProcess[str]:
         """Runs the command line."""
         command = [sys.executable, "-m", "contexthost", *arguments]

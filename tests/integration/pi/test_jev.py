@@ -105,13 +105,6 @@ def role(message: Json) -> str:
     return str(message["role"])
 
 
-def left_with(secret: str, home: PiHome) -> list[str]:
-    """The files under a home that hold a secret: sessions, logs, settings, locks, what Pi wrote to standard error."""
-    files = [path for path in home.root.rglob("*") if path.is_file()]
-    assert home.host / "state" / "pi-bridge.log" in files
-    return [str(path) for path in files if secret.encode() in path.read_bytes()]
-
-
 def summary_in(request: Received) -> str:
     (text,) = [text for text in texts(request, "user") if text.startswith("The conversation history before this")]
     return text
@@ -250,7 +243,7 @@ def test_jev_compacts_by_hand_at_the_threshold_and_after_an_overflow_or_leaves_i
             assert pi.errors() == []
             assert SECRET not in json.dumps(pi.events)
         assert home.server.problems == []
-        assert left_with(SECRET, home) == []
+        assert home.holding(SECRET) == []
 
 
 def test_without_a_key_pi_goes_on_and_the_user_is_told_how_to_get_one(

@@ -16,6 +16,7 @@ from contexthost_codex_native.checkpoint import HISTORY_TOKENS, Checkpoint, repl
 from contexthost_codex_native.eligibility import kind_of, model_key
 from contexthost_codex_native.errors import NativeFailure, UnsupportedGateway
 from contexthost_codex_native.items import checkpoint_for, input_items, user_items_newest_first
+from contexthost_codex_native.memory import place_of
 from contexthost_codex_native.portable import portable_of, portable_text
 from contexthost_codex_native.stream import request_compaction
 from contexthost_codex_native.transport import has_authorization, resolve
@@ -64,7 +65,7 @@ async def compact_natively(
     """
     key = await credential(ctx, model)
     target = resolve(model, key, snapshot.session_id, base_url=settings.subApiBaseUrl)
-    place = f"{model_key(model)} {target.url}"
+    place = place_of(model, target.url)
     if place in memory.unsupported:
         raise UnsupportedGateway(memory.unsupported[place])
     checkpoint = checkpoint_for(snapshot, model)
@@ -78,7 +79,7 @@ async def compact_natively(
     try:
         answer = await request_compaction(target, body, signal=signal, timeout_seconds=settings.timeoutSeconds)
     except UnsupportedGateway as error:
-        memory.unsupported[place] = str(error)
+        memory.cannot_compact(ctx, place, str(error))
         raise
     facts = portable_of(snapshot, checkpoint, focus=focus)
     # A small window must not be filled by what the user said alone.

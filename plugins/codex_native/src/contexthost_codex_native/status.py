@@ -17,6 +17,7 @@ from contexthost_codex_native.checkpoint import (
 )
 from contexthost_codex_native.compactor import credential, run_threshold
 from contexthost_codex_native.eligibility import ineligible_because, kind_of, model_key
+from contexthost_codex_native.memory import place_of
 from contexthost_codex_native.transport import endpoint, resolve
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ async def report(ctx: Context, settings: CodexNativeSettings, memory: Memory) ->
     except ContexthostError as error:
         return {**told, "problem": str(error)}
     told["credential"] = target.credential
-    return {**told, "problem": memory.unsupported.get(f"{model_key(model)} {target.url}")}
+    return {**told, "problem": memory.unsupported.get(place_of(model, target.url))}
 
 
 def _endpoint(model: ModelInfo, settings: CodexNativeSettings) -> str:
