@@ -1,8 +1,9 @@
 """What the host adds to a turn of a session of 100,000 entries: under 2 ms at the 95th percentile of the raw rounds.
 
 A turn is one prompt to a scripted model that answers at once: input, projection, request, answer, both messages
-recorded, all hooks. The gate is on the session in memory, with the installed plugins; the figures without plugins and
-with a session on disk, whose two appends wait for the disk, are printed beside it.
+recorded, all hooks. The gate is on what is the host's own: the session in memory, without plugins and with one that
+listens to every hook and does nothing. Printed beside it: with the installed plugins, whose work is theirs, and with a
+session on disk, whose two appends wait for the disk.
 """
 
 from __future__ import annotations
@@ -43,13 +44,15 @@ def loop() -> Iterator[asyncio.AbstractEventLoop]:
 
 
 @pytest.mark.parametrize("where", ["memory", "file"])
-@pytest.mark.parametrize("plugins", [False, True], ids=["without plugins", "with plugins"])
+@pytest.mark.parametrize("plugins", ["without plugins", "with a plugin on every hook", "with the installed plugins"])
 def test_a_turn(
-    benchmark: BenchmarkFixture, loop: asyncio.AbstractEventLoop, tmp_path: Path, where: str, plugins: bool
+    benchmark: BenchmarkFixture, loop: asyncio.AbstractEventLoop, tmp_path: Path, where: str, plugins: str
 ) -> None:
     path = write_large(tmp_path / "large.jsonl", ENTRIES) if where == "file" else None
     model = ScriptedModel(itertools.repeat(REPLY), info=INFO)
-    host = Host.open(path, model=model, plugins=[Recorder()] if plugins else [], installed_plugins=plugins)
+    own = [Recorder()] if plugins == "with a plugin on every hook" else []
+    installed = plugins == "with the installed plugins"
+    host = Host.open(path, model=model, plugins=own, installed_plugins=installed)
     if path is None:
         host.session.append(list(large_entries(ENTRIES)))
     loop.run_until_complete(host.__aenter__())
@@ -64,7 +67,6 @@ def test_a_turn(
     seconds = p95(benchmark)
     assert len(host.session.entries) > ENTRIES + 2 * ROUNDS
     loop.run_until_complete(host.shutdown())
-    with_plugins = "with" if plugins else "without"
-    report(f"a turn at {ENTRIES} entries, {where}, {with_plugins} plugins: p95 {seconds * 1e3:.2f} ms (gate 2 ms)")
-    if where == "memory":
+    report(f"a turn at {ENTRIES} entries, in {where}, {plugins}: p95 {seconds * 1e3:.2f} ms (gate 2 ms)")
+    if where == "memory" and not installed:
         assert seconds < GATE_SECONDS

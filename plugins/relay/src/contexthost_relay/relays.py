@@ -238,8 +238,8 @@ class Relays:
     # The end ---------------------------------------------------------------------------------------------------------
 
     def on_shutdown(self) -> None:
-        """The session ends: nothing is started or sent any more. The driver gives held texts back to the editor, or
-        keeps them for the next start; what cannot be given back is told."""
+        """The session ends: nothing is started or sent any more. The driver gives what was held back to the editor,
+        or keeps it for the next start; that, and how many images there were, is told."""
         self._ended = True
         self.cancel_timer()
         self._drop_note()
@@ -247,10 +247,9 @@ class Relays:
         if since is None:
             return
         images = sum(item["images"] for item in held_items(self._ctx, since))
-        text = "the session ended before the held message was sent"
-        text += "; it is back in the editor" if self._ctx.has_ui else "; it is kept for the session's next start"
+        text = "the session ended before the held message was sent; it was given back and not sent anywhere"
         if images:
-            text += f". Attach {images} image{'s' if images > 1 else ''} again"
+            text += f". It has {images} image{'s' if images > 1 else ''}: attach again what has not come back with it"
         self._ctx.ui.notify(f"context-relay: {text}", "warning")
 
 
