@@ -74,6 +74,9 @@ class Fake:
     async def credentials(self, provider: str) -> str | None:
         return None
 
+    def compacting(self) -> None:
+        """Only a live Pi has a deadline to extend."""
+
     @property
     def ctx(self) -> Context:
         return cast(Context, self)

@@ -175,11 +175,12 @@ def test_by_hand_over_model_switches_resumed_and_within_a_run(
             assert items(gateway.asked[7])[: len(items(gateway.asked[6]))] == items(gateway.asked[6])
             assert items(gateway.asked[7])[-1] == said("eight")
 
-            # Within a run, between two turns: the results are part of it, and the run goes on.
+            # Within a run, between two turns: the results are part of it, and the run goes on. The provider may take
+            # longer than the 2 s that a boundary has otherwise.
             read = {"path": "notes.txt"}
             gateway.answers = [call("read", read, usage=LOW), call("read", read, "call_2", usage=FULL)]
             gateway.answers += [call("bash", {"command": "echo on"}, "call_3", usage=LOW), say("I.", usage=LOW)]
-            gateway.compactions = [compacted("sealed-2")]
+            gateway.compactions = [compacted("sealed-2", delay_seconds=2.5)]
             mark = pi.mark()
             pi.prompt("nine")
             second = gateway.compacting[1]
@@ -198,9 +199,23 @@ def test_by_hand_over_model_switches_resumed_and_within_a_run(
             assert [event for event in pi.events[mark:] if event["type"] == "compaction_start"] == []
             assert [event["type"] for event in pi.events[mark:]].count("agent_start") == 1
 
+            # An abort ends it together with the run.
+            pi.ask("new_session")
+            gateway.answers = [call("read", read, usage=FULL)]
+            gateway.compactions = [compacted(hold_after=1)]
+            mark = pi.mark()
+            pi.ask("prompt", message="zero")
+            pi.until(home.server.reached.is_set, "the compaction to begin")
+            assert pi.ask("abort")["success"]
+            pi.event("agent_settled", after=mark)
+            home.server.release()
+            *_, result, last = [entry["message"] for entry in pi.entries() if entry["type"] == "message"]
+            assert (result["role"], last["stopReason"]) == ("toolResult", "aborted")
+            assert compactions(pi) == []
+            assert pi.notes(after=mark) == []
+
             # A gateway without support: Pi's own summary, told once, and it is not asked again in this session,
             # neither by hand nor within a run nor after a reload.
-            pi.ask("new_session")
             gateway.answers = [say("J." * 40, usage=LOW), say("K." * 40, usage=LOW)]
             gateway.compactions = [say("I cannot do that.")]
             mark = pi.mark()
@@ -220,7 +235,7 @@ def test_by_hand_over_model_switches_resumed_and_within_a_run(
             pi.prompt(long("four"))
             assert pi.ask("compact")["success"]
             assert [entry["fromHook"] for entry in compactions(pi)] == [False] * 3
-            assert len(gateway.compacting) == 3
+            assert len(gateway.compacting) == 4
             assert "does not support native compaction" in pi.slash("/codex-status")
             assert gateway.answers == gateway.compactions == []
             assert pi.errors() == []

@@ -191,6 +191,7 @@ async def turn_end(event: TurnEndEvent, ctx: Context) -> Boundary | None:
     preparation = prepare_compaction(snapshot, snapshot.branch, cuts, context_messages=context_messages)
     if preparation is None:
         return None
+    ctx.compacting()  # a provider takes longer than a boundary may
     try:
         made = await compact_natively(ctx, model, snapshot, memory, settings, signal=ctx.signal)
     except Aborted:
