@@ -61,7 +61,7 @@ class Plugin(Package):
 SESSION = "{session}"
 """Stands in a command for the path of a session."""
 
-HOST = Package("contexthost", "host", data=frozenset({"data/demo.jsonl"}))
+HOST = Package("contexthost", "host", data=frozenset({"data/demo.jsonl", "pi/extension.ts"}))
 PLUGINS = (
     Plugin(
         "contexthost-codex-native",
