@@ -74,6 +74,9 @@ class Fake:
     async def credentials(self, provider: str) -> str | None:
         return None
 
+    async def model_headers(self) -> Mapping[str, str]:
+        return self.model.headers if self.model is not None else {}
+
     def compacting(self) -> None:
         """Only a live Pi has a deadline to extend."""
 

@@ -58,18 +58,13 @@ class PiHome:
         entry = {"id": "faux-1", "contextWindow": window, "maxTokens": 1000, "input": ["text", "image"], **model}
         self._model = (provider, str(entry["id"]))
         self._providers: Json = {}
-        self.provider(provider, entry, api=api, api_key=api_key)
+        self.provider(provider, entry, api=api, apiKey=api_key)
         self.settings()
         self.host_settings()
 
-    def provider(self, name: str, *models: Json, api: str = "openai-completions", api_key: str = "x") -> None:
-        """One more provider in ``models.json``, on the same server."""
-        self._providers[name] = {
-            "baseUrl": self.server.base_url,
-            "apiKey": api_key,
-            "api": api,
-            "models": list(models),
-        }
+    def provider(self, name: str, *models: Json, api: str = "openai-completions", **more: Any) -> None:
+        """One more provider in ``models.json``, on the same server, or what is new of one."""
+        self._providers[name] = {"baseUrl": self.server.base_url, "api": api, "models": list(models), **more}
         (self.agent / "models.json").write_text(json.dumps({"providers": self._providers}))
 
     def settings(self, **pi: Any) -> None:

@@ -57,8 +57,8 @@ def home_with(root: Path, gateway: Gateway, monkeypatch: pytest.MonkeyPatch) -> 
     model = {"id": "gpt-5", "contextWindow": 128_000, "maxTokens": 1000, "input": ["text", "image"]}
     options = {"plugins": ["codex_native"], "provider": "sub-api", "api": "openai-responses", "api_key": "$GATEWAY_KEY"}
     with live_home(root, gateway, **options, **model) as home:
-        home.provider("sub-api", model, {**model, "id": "gpt-6"}, api="openai-responses", api_key="$GATEWAY_KEY")
-        home.provider("faux", {**model, "id": "faux-1"})
+        home.provider("sub-api", model, {**model, "id": "gpt-6"}, api="openai-responses", apiKey="$GATEWAY_KEY")
+        home.provider("faux", {**model, "id": "faux-1"}, apiKey="x")
         home.settings(compaction={"keepRecentTokens": 10, "reserveTokens": 16384})
         home.host_settings(compaction={"keepRecentTokens": 10})
         (home.host / "config" / "codex_native.json").write_text(json.dumps({"thresholdRatio": 0.4}))
@@ -247,4 +247,28 @@ def test_by_hand_over_model_switches_resumed_and_within_a_run(
         assert {one.body["model"] for one in eligible if "sealed" in json.dumps(one.body)} == {"gpt-5"}
         assert home.server.problems == []
         assert KEY not in json.dumps(events)
+        assert home.holding(KEY) == []
+
+
+def test_headers_that_are_set_up_in_pi_are_sent_and_go_before_the_key(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gateway = Gateway()
+    with home_with(tmp_path, gateway, monkeypatch) as home:
+        headers = {"authorization": "Bearer $GATEWAY_KEY", "X-Tenant": "tenant-one"}
+        model = {"id": "gpt-5", "contextWindow": 128_000, "maxTokens": 1000, "headers": {"X-Model": "model-one"}}
+        home.provider("sub-api", model, api="openai-responses", apiKey="unused", headers=headers)
+        with home.rpc() as pi:
+            gateway.answers = [say("A." * 40, usage=LOW)]
+            gateway.compactions = [compacted("sealed-1")]
+            pi.prompt(long("one"))
+            assert pi.ask("compact")["success"]
+            pi.slash("/codex-status")
+            (told,) = pi.notes()
+            assert "credential    authorization header" in told
+            assert KEY not in json.dumps(pi.events)
+        names = ("authorization", "x-tenant", "x-model", FEATURE)
+        sent = {tuple(one.headers.get(name) for name in names) for one in home.server.requests}
+        assert sent == {(f"Bearer {KEY}", "tenant-one", "model-one", "remote_compaction_v2")}
+        assert len(gateway.compacting) == 1
         assert home.holding(KEY) == []
