@@ -121,6 +121,7 @@ def test_what_a_plugin_cancels_and_what_it_cannot_do_changes_nothing(tmp_path: P
             assert "the probe fails in session_before_compact" in "\n".join(pi.notes())
             assert pi.file.read_bytes() == before
             assert len(home.server.requests) == requests
+            pi.until(lambda: len(home.seen("session_compact_failed")) >= 3, "what is only told")
             failed = [one["event"] for one in home.seen("session_compact_failed")]
             assert [(one["aborted"], one["plugin"]) for one in failed] == [
                 (True, "probe"),
