@@ -844,6 +844,13 @@ class Session {
           () => answer({ key: null }),
         );
         return;
+      case "model/headers":
+        // Those that the user set up in models.json: Pi resolves them for each request and puts them into no model.
+        this.ctx.modelRegistry.getApiKeyAndHeaders(this.ctx.model).then(
+          (found: any) => answer({ headers: found.headers ?? {} }),
+          () => answer({ headers: {} }),
+        );
+        return;
       case "provider/watch":
         this.watch = { headers: event.headers, requests: event.requests };
         return;
