@@ -90,7 +90,7 @@ def _read_message(message: dict[str, Any], content: Any, skip_tools: frozenset[s
     blocks = message.get("content") if content is UNCHANGED else content
     if role == "toolResult":
         tool = message.get("toolName")
-        if tool in skip_tools:
+        if _text(tool) in skip_tools:
             return None
         call_id = message.get("toolCallId")
         return Recorded(
@@ -118,7 +118,7 @@ def _block_texts(blocks: list[Any], skip_tools: frozenset[str]) -> Iterator[str]
             yield _text(block.get("text"))
         elif kind == "image":
             yield "[image]"
-        elif kind == "toolCall" and block.get("name") not in skip_tools:
+        elif kind == "toolCall" and _text(block.get("name")) not in skip_tools:
             arguments = block.get("arguments")
             items = arguments.items() if isinstance(arguments, dict) else ()
             lines = (f"{key}: {value if isinstance(value, str) else js_json(value)}" for key, value in items)

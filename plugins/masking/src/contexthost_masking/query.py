@@ -278,7 +278,8 @@ def _calls_about(request: Request, session: SessionView) -> frozenset[str]:
     """The ids of calls about a file, and of the entries that make them; not of calls that an edit has changed."""
     wanted = path_of({"path": request.path})
     entries = session.entries if request.scope == "all" else session.branch()
-    edited = {entry.data.get("targetId") for entry in entries if entry.type == "context_edit"}
+    targets = [entry.data.get("targetId") for entry in entries if entry.type == "context_edit"]
+    edited = {target for target in targets if isinstance(target, str)}
     name = wanted.rsplit("/", 1)[-1].encode("utf-8", "surrogatepass")
     quick = name if re.fullmatch(rb"[\w.-]+", name) else b""  # may be escaped in the line otherwise
     found: set[str] = set()
