@@ -165,6 +165,19 @@ def test_the_what_if_table_says_what_the_commands_say(
     assert "$0.30 per million tokens read, $3.75 written anew" in page.text
 
 
+def test_below_its_trigger_masking_says_what_all_that_may_go_would_free(
+    capsys: pytest.CaptureFixture[str], demo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CONTEXTHOST_MASKING__MASK__TRIGGERTOKENS", "199000")
+    monkeypatch.setenv("CONTEXTHOST_MASKING__MASK__TRIGGERRATIO", "1")
+    assert not json.loads(run(capsys, "mask", demo, "--dry-run", "--json")[1])["results"]
+    page = Page(report(capsys, demo, tmp_path / "page.html"))
+    assert "Not yet: usage is 156,967 tokens, masking starts at 199,000. This masks all " in page.text
+    assert "contexthost mask " not in page.text
+    (tokens,) = (int(one["data-value"]) for one in page.figures("what-if") if one["data-by"] == "masking")
+    assert tokens < page.values("total")[0] / 2
+
+
 def test_masks_and_compactions_are_marked_and_told(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     session = masked_and_compacted(tmp_path / "session.jsonl")
     page = Page(report(capsys, session, tmp_path / "page.html"))
@@ -404,7 +417,8 @@ FRAME = """<!DOCTYPE html><title></title>
 <iframe src="probe.html" width="{width}" height="800" style="border:0"></iframe>"""
 FLAGS = (
     "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--hide-scrollbars",
-    "--disable-background-networking", "--disable-component-update", "--disable-sync", "--disable-dev-shm-usage", "--virtual-time-budget=5000",
+    "--disable-background-networking", "--disable-component-update", "--disable-sync", "--disable-dev-shm-usage",
+    "--virtual-time-budget=5000",
 )  # fmt: skip
 
 

@@ -9,12 +9,16 @@ import shlex
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from importlib.resources import files
+from typing import Final
 
 from contexthost.cli.report.chart import MARKS, changes_shown, chart, told
 from contexthost.cli.report.figures import Figures, WhatIf
 from contexthost.cli.report.markup import CATEGORIES, chip, css, day, dollars, number, share, text
 
 __all__ = ["page"]
+
+_LISTED: Final = 8
+"""Changes that are listed in the open; more are folded away."""
 
 
 def page(figures: Figures) -> str:
@@ -159,7 +163,10 @@ def _changes(figures: Figures) -> str:
         f'<span class="quiet">{day(change.timestamp)} <code>{text(change.entry_id, 40)}</code></span></span></li>'
         for change in shown
     )
-    return f'<ul class="changes">{lines}</ul>{more}'
+    listed = f'<ul class="changes">{lines}</ul>{more}'
+    if len(shown) <= _LISTED:
+        return listed
+    return f"<details><summary>{number(len(shown))} compactions, masks and edits</summary>{listed}</details>"
 
 
 def _now(figures: Figures) -> str:
