@@ -7,6 +7,7 @@ import asyncio
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
@@ -21,6 +22,7 @@ from contexthost.events import (
 )
 from contexthost.host import Host
 from contexthost.models import Reply, ScriptedModel
+from contexthost.paths import plugin_data_dir
 from contexthost.projection import CompactionDraft, ProjectedEntry, ProjectionAuthority
 from contexthost.session import Session
 from contexthost_codex_native.compactor import run_threshold
@@ -65,8 +67,18 @@ class Fake:
     def snapshot(self) -> Any:
         return self.authority.snapshot()
 
+    @property
+    def data_dir(self) -> Path:
+        return plugin_data_dir("codex_native")
+
     async def credentials(self, provider: str) -> str | None:
         return None
+
+    async def model_headers(self) -> Mapping[str, str]:
+        return self.model.headers if self.model is not None else {}
+
+    def compacting(self) -> None:
+        """Only a live Pi has a deadline to extend."""
 
     @property
     def ctx(self) -> Context:

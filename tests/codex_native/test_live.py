@@ -321,7 +321,8 @@ def test_a_gateway_without_support_is_told_once_and_not_asked_again(tmp_path: Pa
             "with an ordinary message and no compaction item. It is not asked again in this session; the conversation "
             "is summarised in the usual way instead"
         )
-        async with live(server, path) as it:  # resumed within the same process
+        assert contexthost_codex_native._memories == {}  # as in another process: in Pi, a resume or a reload is one
+        async with live(server, path) as it:
             await it.ask(long("four"))
             with pytest.raises(CompactionFailed, match="does not support native compaction"):
                 await it.host.compact(to=PLUGIN)

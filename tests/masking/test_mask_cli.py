@@ -145,9 +145,9 @@ def test_what_another_process_masks_between_planning_and_the_lock_is_not_masked_
 ) -> None:
     planned = 0
 
-    def plan_slowly(snapshot: Snapshot, settings: MaskSettings) -> MaskPlan:
+    def plan_slowly(snapshot: Snapshot, settings: MaskSettings, **options: Any) -> MaskPlan:
         nonlocal planned
-        plan = plan_mask(snapshot, settings)
+        plan = plan_mask(snapshot, settings, **options)
         planned += 1
         if planned == 1:
             other = ProjectionAuthority(Session.open(session))

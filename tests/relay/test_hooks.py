@@ -10,13 +10,14 @@ import pytest
 from contexthost.compaction import Preparation
 from contexthost.context import AbortSignal
 from contexthost.drivers.file import open_file
-from contexthost.events import Cancel, CompactionResult, SessionBeforeCompactEvent
+from contexthost.errors import CompactionFailed
+from contexthost.events import Cancel, CompactionResult, SessionBeforeCompactEvent, SessionCompactFailedEvent
 from contexthost_relay import relays
 from contexthost_relay.relay import MARKER
 from contexthost_relay.relays import Relays, thousands
 from contexthost_relay.settings import RelaySettings
 from support.relay import prepared
-from support.relay_live import history_file
+from support.relay_live import history_file, log_lines
 
 
 def answer(
@@ -44,6 +45,31 @@ def test_only_marked_or_addressed_compactions_are_answered(tmp_path: Path) -> No
     assert answer(tmp_path, instructions="focus on relay") is None
     assert isinstance(answer(tmp_path, instructions=MARKER), CompactionResult)
     assert isinstance(answer(tmp_path, addressed_to="relay"), CompactionResult)
+
+
+def test_an_outcome_that_is_told_from_two_sides_is_logged_once_in_either_order(tmp_path: Path, home: Path) -> None:
+    async def scenario(*, hook_first: bool) -> None:
+        async with open_file(history_file(tmp_path / f"{hook_first}.jsonl")) as runtime:
+            runtime.driver.mode = "rpc"  # type: ignore[misc]  # as above
+            ctx = runtime.context("relay")
+            one = Relays(ctx, RelaySettings())
+            failed = SessionCompactFailedEvent(
+                reason="manual", aborted=False, from_extension=False, error_message="full", plugin="relay"
+            )
+
+            async def compact() -> None:
+                if hook_first:
+                    one.on_failed(failed)
+                raise CompactionFailed("full")
+
+            ctx.compact = lambda **options: compact()  # type: ignore[method-assign,assignment]  # it fails
+            await one.by_hand()
+            if not hook_first:
+                one.on_failed(failed)
+
+    for hook_first in (True, False):
+        asyncio.run(scenario(hook_first=hook_first))
+    assert [(line["trigger"], line["error"]) for line in log_lines(home)] == [("manual", "full")] * 2
 
 
 def test_a_marked_one_that_fails_is_cancelled_so_that_nobody_else_makes_it(

@@ -41,9 +41,12 @@ class PiHome:
         *,
         window: int = 128_000,
         plugins: Sequence[str] = (),
+        provider: str = "faux",
+        api: str = "openai-completions",
+        api_key: str = "x",
         **model: Any,
     ) -> None:
-        """``plugins`` names those of the workspace that take part besides the test's own; ``model`` is for Pi."""
+        """``plugins`` names those of the workspace that take part besides the test's own; the rest is for Pi."""
         installed = {point.name for point in importlib.metadata.entry_points(group="contexthost")}
         self._disabled = sorted(installed - set(plugins))
         self.root = root
@@ -53,10 +56,16 @@ class PiHome:
         for directory in (self.agent, self.project, self.sessions, self.host / "config", self.packages):
             directory.mkdir(parents=True)
         entry = {"id": "faux-1", "contextWindow": window, "maxTokens": 1000, "input": ["text", "image"], **model}
-        provider = {"baseUrl": server.base_url, "apiKey": "x", "api": "openai-completions", "models": [entry]}
-        (self.agent / "models.json").write_text(json.dumps({"providers": {"faux": provider}}))
+        self._model = (provider, str(entry["id"]))
+        self._providers: Json = {}
+        self.provider(provider, entry, api=api, apiKey=api_key)
         self.settings()
         self.host_settings()
+
+    def provider(self, name: str, *models: Json, api: str = "openai-completions", **more: Any) -> None:
+        """One more provider in ``models.json``, on the same server, or what is new of one."""
+        self._providers[name] = {"baseUrl": self.server.base_url, "api": api, "models": list(models), **more}
+        (self.agent / "models.json").write_text(json.dumps({"providers": self._providers}))
 
     def settings(self, **pi: Any) -> None:
         """Pi's own settings."""
@@ -107,6 +116,12 @@ class PiHome:
         found = [json.loads(line) for line in lines]
         return [one for one in found if hook is None or one["hook"] == hook]
 
+    def holding(self, secret: str) -> list[str]:
+        """The files of all these directories that hold a secret: sessions, logs, settings, what Pi wrote to stderr."""
+        files = [path for path in self.root.rglob("*") if path.is_file()]
+        assert self.host / "state" / "pi-bridge.log" in files
+        return [str(path) for path in files if secret.encode() in path.read_bytes()]
+
     def contexthost(self, *arguments: str, check: bool = True) -> subprocess.CompletedProcess[str]:
         """Runs the command line."""
         command = [sys.executable, "-m", "contexthost", *arguments]
@@ -122,7 +137,8 @@ class PiHome:
     def command(self, mode: str, *arguments: str) -> list[str]:
         """Pi's command line."""
         cli = pi_home() / "node_modules/@earendil-works/pi-coding-agent/dist/cli.js"
-        options = ["--mode", mode, "--provider", "faux", "--model", "faux-1", "--session-dir", str(self.sessions)]
+        provider, model = self._model
+        options = ["--mode", mode, "--provider", provider, "--model", model, "--session-dir", str(self.sessions)]
         return [str(node()), str(cli), *options, *arguments]
 
     def run(self, mode: str, *arguments: str) -> subprocess.CompletedProcess[str]:

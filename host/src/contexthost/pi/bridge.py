@@ -224,6 +224,7 @@ class Bridge:
         )
         self._runtime.compacting = self._extend
         self._runtime.find_credential = self._driver.credential
+        self._runtime.find_headers = self._driver.model_headers
         self._hooks = Hooks(self._runtime, self._driver, self._peer)
         self._keep_lock()
         self._serve(message, self._started(message.event), "run")

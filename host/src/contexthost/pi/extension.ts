@@ -8,7 +8,7 @@
  */
 
 import { type ChildProcess, spawn } from "node:child_process";
-import { randomUUID } from "node:crypto";
+import { createHash, randomUUID } from "node:crypto";
 
 /** Filled in by `contexthost pi install`: what to start, and what the plugins register. */
 const INSTALLED = {
@@ -33,7 +33,7 @@ const HELD = "contexthost:held";
 const SENT = "contexthost:sent";
 const MARK = "contexthost:addressed:";
 
-const CODE = { methodNotFound: -32601, versionMismatch: -32001, unsupported: -32002, nothingToCompact: -32003, failed: -32004 };
+const CODE = { methodNotFound: -32601, versionMismatch: -32001, unsupported: -32002, nothingToCompact: -32003, failed: -32004, cancelled: -32800 };
 
 type Answer = { ok: true; value: any } | { ok: false; why: "late" | "gone" | "aborted" | "refused"; code?: number; message: string };
 
@@ -185,6 +185,9 @@ type HeldInput = { id: string; order: number; text: string; images: any[] };
 /** A message on its way into Pi: how often it was tried, and how often a try came through `input`. */
 type Sending = { text: string; tries: number; passed: number; done?: (problem?: string) => void };
 
+/** A compaction that goes on: its mark, whom it is addressed to, and why that plugin did not make it. */
+type Compacting = { nonce: string; to?: string; problem?: string };
+
 /** The session that this instance of the extension was made for; a switch or a reload makes another instance. */
 class Session {
   private ctx: any;
@@ -218,7 +221,7 @@ class Session {
   private holdTimer?: ReturnType<typeof setTimeout>;
   private sending: Sending[] = [];
   // The compaction that is going on, as far as this extension knows.
-  private compacting?: { nonce: string; to?: string };
+  private compacting?: Compacting;
   private addressedTo?: string;
 
   constructor(private readonly pi: any) {
@@ -548,7 +551,9 @@ class Session {
     if (answer?.compaction) return { compaction: answer.compaction };
     if (!to) return undefined; // Pi's own summary, or another extension's
     // Addressed to one plugin: nobody else may do it in its place, and no model.
-    this.notify(`contexthost: ${to} did not compact${answer?.problem ? ` (${answer.problem})` : ""}; nothing was changed.`, "error");
+    const problem = `${to} did not compact${answer?.problem ? ` (${answer.problem})` : ""}`;
+    this.compacting.problem = problem; // Pi says of it only that it was cancelled
+    this.notify(`contexthost: ${problem}; nothing was changed.`, "error");
     return { cancel: true };
   }
 
@@ -608,7 +613,7 @@ class Session {
       return;
     }
     const nonce = randomUUID();
-    const mine = { nonce, to: asked.to ?? undefined };
+    const mine: Compacting = { nonce, to: asked.to ?? undefined };
     this.compacting = mine;
     const instructions = asked.instructions ?? undefined;
     const over = () => {
@@ -626,7 +631,9 @@ class Session {
       onError: (error: Error) => {
         if (this.over) return; // never act in a session that is ending
         const nothing = /nothing to compact|already compacted/i.test(error.message);
-        connection.refuse(id, nothing ? CODE.nothingToCompact : CODE.failed, error.message);
+        const cancelled = !mine.problem && /cancelled/i.test(error.message);
+        const code = nothing ? CODE.nothingToCompact : cancelled ? CODE.cancelled : CODE.failed;
+        connection.refuse(id, code, mine.problem ?? error.message);
         over();
       },
     });
@@ -673,7 +680,8 @@ class Session {
   private hold(order: number, text: string, images: any[] | undefined): any {
     const item = { id: randomUUID(), order, text, images: images ?? [] };
     const session = this.ctx.sessionManager.getSessionId();
-    this.pi.appendEntry(HELD, { id: item.id, session, text, images: item.images.length });
+    const sha256 = createHash("sha256").update(text).digest("hex");
+    this.pi.appendEntry(HELD, { id: item.id, session, text, images: item.images.length, sha256 });
     this.held.push(item);
     if (!this.holding) {
       this.holding = true;
@@ -834,6 +842,13 @@ class Session {
         this.ctx.modelRegistry.getApiKeyForProvider(event.provider).then(
           (key: string | undefined) => answer({ key: key ?? null }),
           () => answer({ key: null }),
+        );
+        return;
+      case "model/headers":
+        // Those that the user set up in models.json: Pi resolves them for each request and puts them into no model.
+        this.ctx.modelRegistry.getApiKeyAndHeaders(this.ctx.model).then(
+          (found: any) => answer({ headers: found.headers ?? {} }),
+          () => answer({ headers: {} }),
         );
         return;
       case "provider/watch":

@@ -71,7 +71,7 @@ def register_commands() -> Sequence[Command]:
     async def status(arguments: str, ctx: Context) -> str:
         from contexthost_codex_native.status import report, text_of_report
 
-        return text_of_report(await report(ctx, _current_settings(), _memory(ctx.session.id)))
+        return text_of_report(await report(ctx, _current_settings(), _memory(ctx)))
 
     description = "Show whether this model can compact natively, and the checkpoint in force."
     return [Command(name="codex-status", description=description, handler=status)]
@@ -92,7 +92,7 @@ def register_cli() -> Sequence[click.Command]:
 def session_start(event: SessionStartEvent, ctx: Context) -> None:
     """Reads the settings."""
     _read_settings()
-    memory = _memory(ctx.session.id)
+    memory = _memory(ctx)
     memory.shapes.clear()
     memory.told.clear()
     memory.paused = False
@@ -100,22 +100,20 @@ def session_start(event: SessionStartEvent, ctx: Context) -> None:
 
 @hookimpl
 def session_shutdown(event: SessionShutdownEvent, ctx: Context) -> None:
-    """Forgets the session, but not which gateways cannot compact: they are not asked again when it is resumed."""
-    memory = _memories.get(ctx.session.id)
-    if memory is not None and not memory.unsupported:
-        del _memories[ctx.session.id]
+    """Forgets the session; which gateways cannot compact it stays on disk."""
+    _memories.pop(ctx.session.id, None)
 
 
 @hookimpl
 def model_select(event: ModelSelectEvent, ctx: Context) -> None:
     """Another model may be compacted within a run, whatever happened with the one before."""
-    _memory(ctx.session.id).paused = False
+    _memory(ctx).paused = False
 
 
 @hookimpl
 def session_compact(event: SessionCompactEvent, ctx: Context) -> None:
     """The context is small again, whoever made it so."""
-    _memory(ctx.session.id).paused = False
+    _memory(ctx).paused = False
 
 
 # Compactions -------------------------------------------------------------------------------------------------------
@@ -141,7 +139,7 @@ async def session_before_compact(event: SessionBeforeCompactEvent, ctx: Context)
     from contexthost_codex_native.compactor import compact_natively
     from contexthost_codex_native.errors import Aborted, NativeFailure
 
-    memory = _memory(ctx.session.id)
+    memory = _memory(ctx)
     try:
         made = await compact_natively(
             ctx, model, ctx.snapshot, memory, settings, signal=event.signal, focus=event.custom_instructions
@@ -171,7 +169,7 @@ async def turn_end(event: TurnEndEvent, ctx: Context) -> Boundary | None:
 
     from contexthost_codex_native.eligibility import kind_of
 
-    memory = _memory(ctx.session.id)
+    memory = _memory(ctx)
     if kind_of(model) is None or memory.paused:
         return None
 
@@ -193,6 +191,7 @@ async def turn_end(event: TurnEndEvent, ctx: Context) -> Boundary | None:
     preparation = prepare_compaction(snapshot, snapshot.branch, cuts, context_messages=context_messages)
     if preparation is None:
         return None
+    ctx.compacting()  # a provider takes longer than a boundary may
     try:
         made = await compact_natively(ctx, model, snapshot, memory, settings, signal=ctx.signal)
     except Aborted:
@@ -247,7 +246,7 @@ def before_provider_request(event: BeforeProviderRequestEvent, ctx: Context) -> 
     from contexthost_codex_native.body import shape_of
     from contexthost_codex_native.items import checkpoint_for, input_items, with_history
 
-    _memory(ctx.session.id).shapes[model_key(model)] = shape_of(payload)
+    _memory(ctx).shapes[model_key(model)] = shape_of(payload)
     checkpoint = checkpoint_for(snapshot, model)
     if checkpoint is None:
         return None
@@ -267,7 +266,7 @@ def _tell_checkpoint(ctx: Context, entry_id: str, details: object, model: ModelI
     if not claims_to_be_native(details):
         return
     key = f"{entry_id} {model_key(model)}"
-    memory = _memory(ctx.session.id)
+    memory = _memory(ctx)
     if key in memory.told:
         return
     try:
@@ -300,12 +299,12 @@ def _failure(model: ModelInfo, error: Exception, consequence: str) -> str:
     return f"native compaction with {model.provider}/{model.id} failed: {error}{consequence}"
 
 
-def _memory(session_id: str) -> Memory:
+def _memory(ctx: Context) -> Memory:
     from contexthost_codex_native.memory import Memory
 
-    memory = _memories.get(session_id)
+    memory = _memories.get(ctx.session.id)
     if memory is None:
-        memory = _memories[session_id] = Memory()
+        memory = _memories[ctx.session.id] = Memory.of(ctx)
     return memory
 
 

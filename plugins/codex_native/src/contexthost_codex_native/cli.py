@@ -41,4 +41,5 @@ async def _report(path: str) -> dict[str, Any]:
 
     async with open_file(path, owner="contexthost codex status") as runtime:
         settings = load_settings(CodexNativeSettings, PACKAGE).values
-        return await report(runtime.context("codex_native"), settings, Memory())
+        ctx = runtime.context("codex_native")
+        return await report(ctx, settings, Memory.of(ctx))

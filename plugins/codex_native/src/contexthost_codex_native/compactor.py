@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from contexthost.errors import ContexthostError
@@ -16,6 +16,7 @@ from contexthost_codex_native.checkpoint import HISTORY_TOKENS, Checkpoint, repl
 from contexthost_codex_native.eligibility import kind_of, model_key
 from contexthost_codex_native.errors import NativeFailure, UnsupportedGateway
 from contexthost_codex_native.items import checkpoint_for, input_items, user_items_newest_first
+from contexthost_codex_native.memory import place_of
 from contexthost_codex_native.portable import portable_of, portable_text
 from contexthost_codex_native.stream import request_compaction
 from contexthost_codex_native.transport import has_authorization, resolve
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from contexthost_codex_native.memory import Memory
     from contexthost_codex_native.settings import CodexNativeSettings
 
-__all__ = ["Made", "compact_natively", "credential", "grown_enough", "run_threshold"]
+__all__ = ["Made", "compact_natively", "grown_enough", "run_threshold", "with_credential"]
 
 _log = logging.getLogger(__name__)
 
@@ -62,9 +63,9 @@ async def compact_natively(
         Refused: nothing was sent. UnsupportedGateway: known to be useless, or found so now. NativeFailure: the
             request failed.
     """
-    key = await credential(ctx, model)
+    model, key = await with_credential(ctx, model)
     target = resolve(model, key, snapshot.session_id, base_url=settings.subApiBaseUrl)
-    place = f"{model_key(model)} {target.url}"
+    place = place_of(model, target.url)
     if place in memory.unsupported:
         raise UnsupportedGateway(memory.unsupported[place])
     checkpoint = checkpoint_for(snapshot, model)
@@ -78,7 +79,7 @@ async def compact_natively(
     try:
         answer = await request_compaction(target, body, signal=signal, timeout_seconds=settings.timeoutSeconds)
     except UnsupportedGateway as error:
-        memory.unsupported[place] = str(error)
+        memory.cannot_compact(ctx, place, str(error))
         raise
     facts = portable_of(snapshot, checkpoint, focus=focus)
     # A small window must not be filled by what the user said alone.
@@ -93,16 +94,18 @@ async def compact_natively(
     return Made(portable_text(facts, settings.portableSummaryChars), made.details(), usage)
 
 
-async def credential(ctx: Context, model: ModelInfo) -> str | None:
-    """The provider's key as the host knows it; not asked for where a header of the user's goes before it.
+async def with_credential(ctx: Context, model: ModelInfo) -> tuple[ModelInfo, str | None]:
+    """The model with the headers that are sent to it now, and the provider's key as the host knows it; that is not
+    asked for where a header of the user's goes before it.
 
     Raises:
         NativeFailure: the user's way to fetch it failed.
     """
+    model = replace(model, headers=await ctx.model_headers())
     if kind_of(model) == "sub-api" and has_authorization(model.headers):
-        return None
+        return model, None
     try:
-        return await ctx.credentials(model.provider)
+        return model, await ctx.credentials(model.provider)
     except ContexthostError as error:
         raise NativeFailure(str(error)) from None
 

@@ -15,8 +15,9 @@ from contexthost_codex_native.checkpoint import (
     opaque_characters,
     parse_checkpoint,
 )
-from contexthost_codex_native.compactor import credential, run_threshold
+from contexthost_codex_native.compactor import run_threshold, with_credential
 from contexthost_codex_native.eligibility import ineligible_because, kind_of, model_key
+from contexthost_codex_native.memory import place_of
 from contexthost_codex_native.transport import endpoint, resolve
 
 if TYPE_CHECKING:
@@ -50,11 +51,12 @@ async def report(ctx: Context, settings: CodexNativeSettings, memory: Memory) ->
         return {**told, "problem": ineligible_because(model)}
     try:
         told["endpoint"] = _endpoint(model, settings)
-        target = resolve(model, await credential(ctx, model), snapshot.session_id, base_url=settings.subApiBaseUrl)
+        model, key = await with_credential(ctx, model)
+        target = resolve(model, key, snapshot.session_id, base_url=settings.subApiBaseUrl)
     except ContexthostError as error:
         return {**told, "problem": str(error)}
     told["credential"] = target.credential
-    return {**told, "problem": memory.unsupported.get(f"{model_key(model)} {target.url}")}
+    return {**told, "problem": memory.unsupported.get(place_of(model, target.url))}
 
 
 def _endpoint(model: ModelInfo, settings: CodexNativeSettings) -> str:

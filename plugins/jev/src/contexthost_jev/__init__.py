@@ -95,8 +95,10 @@ def session_start(event: SessionStartEvent, ctx: Context) -> None:
     """Reads the settings; says once per process whether there is a key."""
     _process.loaded = None
     _process.settings()
-    # After a reload the process may be a new one, but the user has been told. A command has nobody to tell.
-    if _process.greeted or event.reason == "reload" or ctx.mode == "print":
+    # Pi starts a process for each session, and anew after a reload: only the first is news to the user. A command has
+    # nobody to tell.
+    goes_on = event.reason in ("reload", "new", "fork") or event.previous_session_file is not None
+    if _process.greeted or goes_on or ctx.mode == "print":
         return
     _process.greeted = True
 

@@ -59,7 +59,8 @@ class Relays:
         self._note: Path | None = None  # written for a compaction whose outcome is not known yet
         self._held_since: int | None = None  # entries of the session when a message was held
         self._timer: Timer | None = None
-        self._logged = False
+        self._label: Trigger = "manual"  # of the relay that goes on, or of the last: its outcome may be told late
+        self._logged = False  # that relay's outcome
         self._ended = False
 
     @property
@@ -154,19 +155,21 @@ class Relays:
     async def _run(self, trigger: Trigger) -> None:
         """One relay from asking for it to its outcome; tells what became of it, raises nothing but cancellations."""
         ctx = self._ctx
-        self.trigger, self._logged = trigger, False
+        self.trigger = self._label = trigger
+        self._logged = False
         try:
             entry = await ctx.compact(only_if_idle=True, to=PACKAGE, custom_instructions=MARKER)
         except ContexthostError as error:
             self._failed(trigger, error)
         else:
+            self._log(ok=True, entry=entry)
             before, after = entry.data.get("tokensBefore"), ctx.snapshot.tokens
             ctx.ui.notify(f"context-relay: {_LABELS[trigger]} {thousands(before)} → ~{thousands(after)} tokens")
         finally:
             self.trigger = None
 
     def _failed(self, trigger: Trigger, error: ContexthostError) -> None:
-        self._log(trigger, ok=False, error=str(error))
+        self._log(ok=False, error=str(error))
         if self._ended:
             return
         if isinstance(error, CompactionCancelled):
@@ -187,6 +190,8 @@ class Relays:
             return None
         if not is_addressed(event.addressed_to, event.custom_instructions, PACKAGE):
             return None
+        if self.trigger is None:  # somebody else asked for it
+            self._label, self._logged = "manual", False
         try:
             relay = await make_relay(self._ctx, event.preparation, self.settings)
             if event.signal.aborted:
@@ -211,7 +216,7 @@ class Relays:
             self._drop_note()
         self._note = None
         if is_relay(entry):
-            self._log(self.trigger or "manual", ok=True, entry=entry)
+            self._log(ok=True, entry=entry)
 
     def on_failed(self, event: SessionCompactFailedEvent) -> None:
         """A compaction came to nothing: so does its note."""
@@ -220,7 +225,7 @@ class Relays:
         was_ours = self._note is not None or event.plugin == PACKAGE or self.trigger is not None
         self._drop_note()
         if was_ours:
-            self._log(self.trigger or "manual", ok=False, error=event.error_message or "cancelled")
+            self._log(ok=False, error=event.error_message or "cancelled")
 
     def _drop_note(self) -> None:
         note, self._note = self._note, None
@@ -228,12 +233,12 @@ class Relays:
             with suppress(OSError):
                 remove_note(note)
 
-    def _log(self, trigger: Trigger, *, ok: bool, entry: Entry | None = None, error: str | None = None) -> None:
-        """One line a relay; the outcome is told from two sides, and the first counts."""
-        if self._logged and self.trigger is not None:
+    def _log(self, *, ok: bool, entry: Entry | None = None, error: str | None = None) -> None:
+        """One line a relay; the outcome is told from two sides, in any order, and the first counts."""
+        if self._logged:
             return
         self._logged = True
-        log_relay(self._ctx, trigger, ok=ok, entry=entry, error=error)
+        log_relay(self._ctx, self._label, ok=ok, entry=entry, error=error)
 
     # The end ---------------------------------------------------------------------------------------------------------
 
@@ -259,8 +264,9 @@ def held_items(ctx: Context, since: int) -> list[dict[str, Any]]:
     for entry in ctx.session.entries[since:]:
         data = entry.data.get("data") if entry.type == "custom" and entry.data.get("customType") == HELD_TYPE else None
         if isinstance(data, dict) and isinstance(data.get("sha256"), str):
-            images = data.get("images")
-            found.append({"sha256": data["sha256"], "images": len(images) if isinstance(images, list) else 0})
+            images = data.get("images")  # themselves, or their number: Pi's extension keeps only that
+            count = len(images) if isinstance(images, list) else images if isinstance(images, int) else 0
+            found.append({"sha256": data["sha256"], "images": count})
     return found
 
 
