@@ -17,10 +17,12 @@ if TYPE_CHECKING:
 
     from contexthost.config import SettingsSpec
     from contexthost.context import Command, Context, Tool, ToolResult
+    from contexthost.estimates import Estimate
     from contexthost.events import (
         AgentBeforeSettleEvent,
         AgentSettledEvent,
         Boundary,
+        ContextEstimatesEvent,
         SessionCompactEvent,
         SessionStartEvent,
         SessionTreeEvent,
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
 __all__ = [
     "agent_before_settle",
     "agent_settled",
+    "context_estimates",
     "register_cli",
     "register_commands",
     "register_settings",
@@ -153,6 +156,14 @@ async def session_compact(event: SessionCompactEvent, ctx: Context) -> None:
     if event.plugin is not None:
         live.compacted_by[event.compaction_entry.id] = event.plugin
     await live.show(ctx)
+
+
+@hookimpl
+async def context_estimates(event: ContextEstimatesEvent) -> Estimate:
+    """What a batch of masks would leave; async because it may take seconds."""
+    from contexthost_masking.estimate import estimate
+
+    return estimate(event.snapshot)
 
 
 def _begin(ctx: Context) -> Live:

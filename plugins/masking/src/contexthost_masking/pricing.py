@@ -10,15 +10,14 @@ With a cold cache, or none, the next request pays for everything anyway, and a b
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from contexthost.context import ModelInfo
 from contexthost.messages import timestamp_ms
 from contexthost.projection import Snapshot
-from contexthost.tokens.pi import calculate_context_tokens
+from contexthost.projection.charges import LOOK_BACK, finite, paid_per_million, recent_requests
 from contexthost_masking.settings import Price
 
 __all__ = ["CacheState", "Costs", "costs_of"]
@@ -27,8 +26,6 @@ CacheState = Literal["warm", "cold", "none", "unknown"]
 """Whether the provider's prompt cache holds this context: it does, it has run out, the provider keeps none, unknown
 (then it is taken for warm)."""
 
-_LOOK_BACK: Final = 400
-"""Entries at the end of the context that are looked at for what the provider charged."""
 _ENOUGH_REQUESTS: Final = 3
 """Requests without a cached token after which there is no cache."""
 
@@ -110,7 +107,7 @@ def costs_of(
     model_id = model.id if model is not None else named.get("modelId")
     own = pricing.get(f"{provider}/{model_id}") or pricing.get(str(provider)) or Price()
     usual = _PROVIDERS.get(str(provider), _OTHERS)
-    requests = list(_requests(snapshot))
+    requests = list(recent_requests(snapshot))
     prices, source = _prices(own, model, requests)
     read, write = prices["cacheRead"], prices["cacheWrite"] or prices["input"]
     known = prices["input"] or (write if read is not None else None)
@@ -135,7 +132,7 @@ def _prices(
     own: Price, model: ModelInfo | None, requests: list[Mapping[str, Any]]
 ) -> tuple[dict[str, float | None], str]:
     """Dollars per million tokens, each from the first that knows it; and who knew first."""
-    implied: dict[str, float | None] = {kind: _implied(requests, kind) for kind in ("input", "cacheRead", "cacheWrite")}
+    implied = {kind: paid_per_million(requests, kind) for kind in ("input", "cacheRead", "cacheWrite")}
     listed = {kind: float(value) or None for kind, value in (model.cost if model is not None else {}).items()}
     given: dict[str, float | None] = {
         "input": own.input, "cacheRead": own.cacheRead, "cacheWrite": own.cacheWrite
@@ -148,40 +145,13 @@ def _prices(
     return found, first
 
 
-def _implied(requests: list[Mapping[str, Any]], kind: str) -> float | None:
-    """What the newest request that used such tokens paid for a million of them."""
-    for usage in requests:
-        cost = usage.get("cost")
-        paid = _number(cost.get(kind)) if isinstance(cost, Mapping) else 0.0
-        tokens = _number(usage.get(kind))
-        if paid > 0 and tokens > 0:
-            return paid / tokens * 1e6
-    return None
-
-
-def _requests(snapshot: Snapshot) -> Iterator[Mapping[str, Any]]:
-    """The usage of the last requests to the model in use, newest first."""
-    model = snapshot.model or {}
-    entries = snapshot.entries
-    for position in range(len(entries) - 1, max(len(entries) - _LOOK_BACK, 0) - 1, -1):
-        source = entries[position].source
-        message = source.message if source.role == "assistant" else None
-        if message is None or message.get("stopReason") in ("error", "aborted"):
-            continue
-        if (message.get("provider"), message.get("model")) != (model.get("provider"), model.get("modelId")):
-            return
-        usage = message.get("usage")
-        if isinstance(usage, Mapping) and calculate_context_tokens(usage) > 0:
-            yield usage
-
-
 def _last_use(snapshot: Snapshot) -> float | None:
     """When the cache was last used, in seconds since the epoch: by an answer, or by what keeps it warm."""
     entries = snapshot.entries
-    for position in range(len(entries) - 1, max(len(entries) - _LOOK_BACK, 0) - 1, -1):
+    for position in range(len(entries) - 1, max(len(entries) - LOOK_BACK, 0) - 1, -1):
         source = entries[position].source
         if source.role == "assistant" or source.type == "usage":
-            return _number(timestamp_ms(source.timestamp)) / 1000 or None
+            return finite(timestamp_ms(source.timestamp)) / 1000 or None
     return None
 
 
@@ -189,15 +159,9 @@ def _cache_state(
     requests: list[Mapping[str, Any]], last_use: float | None, lifetime: float, now: float | None
 ) -> CacheState:
     recent = requests[:10]
-    cached = any(_number(usage.get("cacheRead")) + _number(usage.get("cacheWrite")) > 0 for usage in recent)
+    cached = any(finite(usage.get("cacheRead")) + finite(usage.get("cacheWrite")) > 0 for usage in recent)
     if len(recent) >= _ENOUGH_REQUESTS and not cached:
         return "none"
     if last_use is None or now is None:
         return "unknown"
     return "cold" if now - last_use > lifetime else "warm"
-
-
-def _number(value: Any) -> float:
-    if not isinstance(value, int | float) or isinstance(value, bool) or not abs(value) < 1e15:
-        return 0.0
-    return float(value) if math.isfinite(value) else 0.0
