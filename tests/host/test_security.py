@@ -183,7 +183,8 @@ def numbers() -> SessionBuilder:
 def shapes() -> SessionBuilder:
     """Values of other kinds than the format has, for every field that is read."""
     build = SessionBuilder()
-    for value in (None, True, 7, "text", [], [[]], {}, [None, 7, {"type": None}], {"content": {"content": 7}}):
+    values: list[Any] = [None, True, 7, "text", [], [[]], {}, [None, 7, {"type": None}], {"content": {"content": 7}}]
+    for value in values:
         for type_ in (
             "message",
             "compaction",
@@ -193,7 +194,7 @@ def shapes() -> SessionBuilder:
             "session_info",
             "model_change",
         ):
-            fields = {
+            fields: dict[str, Any] = {
                 "message": value,
                 "summary": value,
                 "firstKeptEntryId": value,

@@ -69,7 +69,7 @@ class _PrivateLog(logging.handlers.RotatingFileHandler):
 
     def _open(self) -> io.TextIOWrapper:
         descriptor = os.open(self.baseFilename, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
-        return open(descriptor, self.mode, encoding=self.encoding, errors=self.errors)
+        return io.TextIOWrapper(os.fdopen(descriptor, "ab"), encoding=self.encoding, errors=self.errors)
 
 
 def _log_to_file() -> None:

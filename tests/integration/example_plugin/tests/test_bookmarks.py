@@ -19,18 +19,22 @@ def session(path: Path, *script: Reply | str) -> Host:
     return Host.open(path, model=model, plugins=[contexthost_bookmarks], installed_plugins=False)
 
 
+async def told(host: Host, text: str) -> str:
+    return (await host.prompt(text)).text or ""
+
+
 def test_the_user_sets_bookmarks_and_the_model_reads_them(tmp_path: Path) -> None:
     async def work() -> None:
-        script = ["Friday it is.", Reply(calls=[ScriptedCall("list_bookmarks")]), "You marked one."]
-        async with session(tmp_path / "s.jsonl", *script) as host:
-            assert (await host.prompt("/bookmark early")).text == "there is no message yet to put a bookmark on"
+        calls = Reply(calls=[ScriptedCall("list_bookmarks")])
+        async with session(tmp_path / "s.jsonl", "Friday it is.", calls, "You marked one.") as host:
+            assert await told(host, "/bookmark early") == "there is no message yet to put a bookmark on"
             await host.prompt("When do we deploy?")
-            assert (await host.prompt("/bookmark the deploy day")).text.endswith(" is bookmarked as the deploy day")
+            assert (await told(host, "/bookmark the deploy day")).endswith(" is bookmarked as the deploy day")
             await host.prompt("What did I mark?")
             (result,) = [entry.message for entry in host.session.entries if entry.role == "toolResult"]
-            text = result["content"][0]["text"]
-            assert text.startswith("- the deploy day [")
-            assert text.endswith("], in context: Friday it is.")
+            assert result is not None
+            assert result["content"][0]["text"].startswith("- the deploy day [")
+            assert result["content"][0]["text"].endswith("], in context: Friday it is.")
 
     asyncio.run(work())
 
@@ -40,8 +44,7 @@ def test_a_message_with_the_prefix_is_bookmarked_once_by_itself(tmp_path: Path) 
         async with session(tmp_path / "s.jsonl", "Noted.", "Hello.") as host:
             await host.prompt("remember: never deploy on a Friday, whatever they say")
             await host.prompt("Hello.")
-            listed = (await host.prompt("/bookmark")).text
-            assert listed.split(" ", 1)[1] == "never deploy on a Friday, whatever"
+            assert (await told(host, "/bookmark")).endswith(" never deploy on a Friday, whatever")
 
     asyncio.run(work())
     entries = [json.loads(line) for line in (tmp_path / "s.jsonl").read_text().splitlines()]
