@@ -264,7 +264,8 @@ class LivePi:
             if time.monotonic() > end:
                 kinds = [event.get("method") or event.get("type") for event in self.events[-30:]]
                 stderr = (self.home.root / "pi-stderr.txt").read_text(errors="replace")[-1000:]
-                pytest.fail(f"{what}: not within {seconds:g} s; last events {kinds}; notes {self.notes()}; {stderr}")
+                told = f"errors {self.errors()}; notes {self.notes()}; {stderr}"
+                pytest.fail(f"{what}: not within {seconds:g} s; last events {kinds}; {told}")
             if self.process.poll() is not None and not condition():
                 pytest.fail(f"Pi ended before {what}: {(self.home.root / 'pi-stderr.txt').read_text()[-2000:]}")
             with contextlib.suppress(queue.Empty):

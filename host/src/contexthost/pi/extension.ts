@@ -734,6 +734,10 @@ class Session {
         setTimeout(attempt, 100); // Pi refuses prompts meanwhile
         return;
       }
+      if (!this.running && this.isStarting(sending)) {
+        setTimeout(attempt, 25); // Pi loses the second of two that come before the first one's run
+        return;
+      }
       if (sending.tries >= 20) {
         this.drop(sending, "Pi did not take it");
         return;
@@ -743,6 +747,12 @@ class Session {
       setTimeout(attempt, 250 * sending.tries);
     };
     attempt();
+  }
+
+  /** Whether something else is on its way to a run that has not begun: Pi is neither idle nor ready to queue then. */
+  private isStarting(sending: Sending): boolean {
+    const others = this.sending.some((other) => other !== sending && other.tries > 0 && other.passed === 0);
+    return others || this.inputs.size > 0 || Date.now() - this.startingSince < STARTING;
   }
 
   private drop(sending: Sending, problem: string): void {
