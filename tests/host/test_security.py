@@ -272,6 +272,7 @@ def test_what_writes_to_a_hostile_session_only_appends_and_writes_nowhere_else(
         assert [found.name for found in path.parent.iterdir()] == ["s.jsonl"], command
     assert kind != "names" or grown == {"mask", "relay"}
     check(capsys, ["doctor", "--rescue", str(path.with_name("new.jsonl"))], path)
+    check(capsys, ["context", "--html", str(path.with_name("page.html"))], path)
     assert world.files_outside() == before
     assert world.connections == []
     assert world.programs == []
