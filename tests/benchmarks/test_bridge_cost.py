@@ -2,8 +2,8 @@
 Pi; and the memory of the Python side: its own plus at most 3 times the session.
 
 A wrapper around the extension times every handler that it registers, and leaves them out in every second turn, so that
-turns with and without the bridge stand side by side in one run. With the masking plugin installed, as everywhere in
-this workspace. What Pi itself spends on previews for whoever listens to boundaries is in both.
+turns with and without the bridge stand side by side in one run. The masking plugin is loaded. What Pi itself spends on
+previews for whoever listens to boundaries is in both.
 """
 
 from __future__ import annotations
@@ -66,7 +66,8 @@ def resident(pid: int) -> int:
 
 
 def test_a_turn_at_10_000_entries(tmp_path: Path) -> None:
-    with live_home(tmp_path, lambda _: say("Answer.", usage=(1000, 0, 10, 0)), window=100_000_000) as home:
+    answers = say("Answer.", usage=(1000, 0, 10, 0))
+    with live_home(tmp_path, lambda _: answers, window=100_000_000, plugins=["masking"]) as home:
         options = wrapped(home)
         with home.rpc(*options) as pi:
             pi.prompt("Hello.")

@@ -39,7 +39,7 @@ HOOKS = [name for name, value in vars(hookspecs).items() if hasattr(value, "cont
 
 def test_the_headings_are_the_signatures_of_all_hooks_and_of_nothing_else() -> None:
     assert sorted(SECTIONS) == sorted(signature(name) for name in HOOKS)
-    assert len(HOOKS) == 22
+    assert len(HOOKS) == 23
 
 
 def test_every_hook_but_the_registrations_has_an_event_class() -> None:
@@ -111,6 +111,10 @@ SCENES: dict[str, tuple[Any, Any]] = {
         None,
     ),
     "session_compact_failed": (ev.SessionCompactFailedEvent(reason="manual", aborted=False, error_message="no"), None),
+    "context_estimates": (
+        ev.ContextEstimatesEvent(snapshot=SNAPSHOT, preview=lambda drafts: SNAPSHOT),
+        ev.Estimate(what="keep the last 20 entries", tokens_after=0),
+    ),
     "input": (ev.InputEvent(text="todo: tests"), ev.Transform("Put this on the list: tests")),
     "agent_start": (ev.AgentStartEvent(), None),
     "context": (ev.ContextEvent(snapshot=SNAPSHOT), None),

@@ -28,7 +28,7 @@ ORDER: tuple[tuple[str, ...], ...] = (
     ("timers", "waiting", "watch"),
     ("__init__",),
     ("plugins", "_registry", "_dispatch"),
-    ("hookspecs", "events", "context"),
+    ("hookspecs", "events", "estimates", "context"),
     ("diagnosis",),
     ("compaction",),
     ("history", "_recorded"),

@@ -1,5 +1,6 @@
 """What a user installs: wheels and source distributions hold what they must and nothing else, and in an empty virtual
-environment, away from the repository, the host alone and the host with one plugin do their work.
+environment, away from the repository, the host alone, the host with one plugin, with all of them, and with a plugin
+of somebody else's (`example_plugin`) besides, do their work.
 
 A new plugin is one line in `PLUGINS`."""
 
@@ -24,6 +25,7 @@ import filelock
 import pytest
 
 ROOT = Path(__file__).parents[2]
+EXAMPLE = Path(__file__).with_name("example_plugin")
 DEMO = ROOT / "host" / "src" / "contexthost" / "data" / "demo.jsonl"
 TIMEOUT = 300  # seconds for a build or an installation; with a warm cache each takes about two
 
@@ -49,27 +51,39 @@ class Package:
 
 @dataclass(frozen=True)
 class Plugin(Package):
-    """A plugin: its name to the host, a command of it that reads the demo session, what that prints, and whether the
-    plugin does something by itself in ``contexthost demo``."""
+    """A plugin: its name to the host, a command of it that reads the demo session, what that prints, one that appends
+    to it (if it has one that needs no network), and what the plugin appends by itself in ``contexthost demo``."""
 
     name: str = ""
     command: tuple[str, ...] = ()
     prints: str = ""
-    in_demo: bool = False
+    appends: tuple[str, ...] = ()
+    says: str = ""
+    in_demo: int = 0
 
 
 SESSION = "{session}"
 """Stands in a command for the path of a session."""
 
-HOST = Package("contexthost", "host", data=frozenset({"data/demo.jsonl"}))
+HOST = Package("contexthost", "host", data=frozenset({"data/demo.jsonl", "pi/extension.ts"}))
 PLUGINS = (
+    # In the order in which the host asks them.
     Plugin(
-        "contexthost-masking",
-        "plugins/masking",
-        name="masking",
-        command=("mask", SESSION, "--dry-run"),
-        prints="reclaimed",
-        in_demo=True,
+        "contexthost-relay",
+        "plugins/relay",
+        name="relay",
+        command=("relay", SESSION, "--dry-run"),
+        prints="# Relay note 1",
+        appends=("relay", SESSION),
+        says="# Relay note 1",
+    ),
+    Plugin(
+        "contexthost-codex-native",
+        "plugins/codex_native",
+        licenses=frozenset({"LICENSE", "NOTICE"}),
+        name="codex_native",
+        command=("codex", "status", SESSION),
+        prints="cannot compact natively",
     ),
     Plugin(
         "contexthost-jev",
@@ -78,6 +92,16 @@ PLUGINS = (
         name="jev",
         command=("jev", "plan", SESSION),
         prints="requests",
+    ),
+    Plugin(
+        "contexthost-masking",
+        "plugins/masking",
+        name="masking",
+        command=("mask", SESSION, "--dry-run"),
+        prints="reclaimed",
+        appends=("mask", SESSION),
+        says="56 context edits were appended",
+        in_demo=56,
     ),
 )
 PACKAGES = (HOST, *PLUGINS)
@@ -187,7 +211,7 @@ def test_a_source_distribution_holds_what_the_wheel_is_built_from(built: Path, p
 class Installation:
     """An empty virtual environment with some of the wheels in it, and a home of its own."""
 
-    def __init__(self, directory: Path, wheels: Sequence[Path]) -> None:
+    def __init__(self, directory: Path, wheels: Sequence[Path | str]) -> None:
         self.directory = directory
         self._bin = directory / "venv" / "bin"
         uv("venv", "--quiet", "--no-config", "--python", sys.executable, directory / "venv")
@@ -215,10 +239,12 @@ class Installation:
         assert "Traceback" not in run.stderr
         return run.stdout if status == 0 else run.stderr
 
-    def python(self, code: str) -> str:
+    def python(self, *arguments: str | Path) -> str:
+        command = [self._bin / "python", *arguments]
         run = subprocess.run(
-            [self._bin / "python", "-c", code], cwd=self.directory, capture_output=True, text=True, check=True
+            command, cwd=self.directory, env=self._environment, capture_output=True, text=True, check=False
         )
+        assert run.returncode == 0, run.stdout + run.stderr
         return run.stdout.strip()
 
     def plugins(self) -> dict[str, str]:
@@ -235,7 +261,7 @@ class Installation:
 
 def test_the_host_alone_works_and_says_what_to_install(built: Path, tmp_path: Path) -> None:
     host = Installation(tmp_path, [wheel(built, HOST)])
-    where = Path(host.python("import contexthost; print(contexthost.__file__)"))
+    where = Path(host.python("-c", "import contexthost; print(contexthost.__file__)"))
     assert where.is_relative_to(tmp_path)  # the wheel, not the repository
     assert host.run("--version").startswith("contexthost ")
     assert "pip install contexthost-masking" in host.run("plugins")
@@ -249,17 +275,71 @@ def test_the_host_alone_works_and_says_what_to_install(built: Path, tmp_path: Pa
         assert said == f"Error: {what}: pip install {plugin.dist}\n"
 
 
+def check_demo(installed: Installation, plugins: Sequence[Plugin]) -> None:
+    """`demo` grows its copy by what the plugins append by themselves, and says so."""
+    told = installed.run("demo", "--directory", installed.directory / "demo")
+    grown = (installed.directory / "demo" / "demo.jsonl").read_bytes()
+    assert grown.startswith(DEMO.read_bytes())
+    expected = {plugin.name: plugin.in_demo for plugin in plugins if plugin.in_demo}
+    assert ("Nothing is lost" in told) == bool(expected)
+    assert dict(re.findall(r"^Plugin (\w+) appends (\d+) entries", told, re.M)) == {
+        name: str(number) for name, number in expected.items()
+    }
+    assert len(grown.splitlines()) == len(DEMO.read_bytes().splitlines()) + sum(expected.values())
+
+
+def check_commands(installed: Installation, plugin: Plugin) -> None:
+    """A plugin's commands on a copy of the demo session: the reading one leaves every byte, the other one appends."""
+    session = installed.directory / f"{plugin.name}.jsonl"
+    shutil.copy(DEMO, session)
+    assert plugin.prints in installed.run(*with_session(plugin.command, session))
+    assert session.read_bytes() == DEMO.read_bytes()
+    if plugin.appends:
+        assert plugin.says in installed.run(*with_session(plugin.appends, session))
+        assert session.read_bytes().startswith(DEMO.read_bytes())
+        assert session.stat().st_size > DEMO.stat().st_size
+        assert "Healthy" in installed.run("doctor", session)
+
+
+def with_session(command: Sequence[str], session: Path) -> list[str | Path]:
+    return [session if word == SESSION else word for word in command]
+
+
 @pytest.mark.parametrize("plugin", PLUGINS, ids=lambda plugin: plugin.dist)
 def test_the_host_with_one_plugin_works(built: Path, tmp_path: Path, plugin: Plugin) -> None:
     both = Installation(tmp_path, [wheel(built, HOST), wheel(built, plugin)])
     assert both.plugins() == {plugin.name: "active"}
     assert both.doctor() == []
-    told = both.run("demo", "--directory", tmp_path / "demo")
-    grown = (tmp_path / "demo" / "demo.jsonl").read_bytes()
-    assert grown.startswith(DEMO.read_bytes())
-    assert ("Nothing is lost" in told) == (len(grown) > DEMO.stat().st_size) == plugin.in_demo
+    check_demo(both, [plugin])
+    check_commands(both, plugin)
 
+
+def test_the_host_with_all_plugins_and_one_of_somebody_elses_works(built: Path, tmp_path: Path) -> None:
+    """The tutorial to the letter: the example plugin is built, installed beside all others, tested, and used."""
+    source = shutil.copytree(EXAMPLE, tmp_path / "bookmarks", ignore=shutil.ignore_patterns("__pycache__", ".*cache"))
+    uv("build", "--quiet", "--no-config", "--wheel", "--out-dir", tmp_path, source)
+    [example] = tmp_path.glob("contexthost_bookmarks-*.whl")
+    wheels = [wheel(built, package) for package in PACKAGES]
+    together = Installation(tmp_path, [*wheels, example, "pytest>=8.4,<10"])
+    assert list(together.plugins().items()) == [(plugin.name, "active") for plugin in PLUGINS] + [
+        ("bookmarks", "active")
+    ]
+    assert together.doctor() == []
+    check_demo(together, PLUGINS)
+    for plugin in PLUGINS:
+        check_commands(together, plugin)
+
+    assert "2 passed" in together.python("-m", "pytest", "-q", source)
     session = shutil.copy(DEMO, tmp_path / "session.jsonl")
-    command = [session if word == SESSION else word for word in plugin.command]
-    assert plugin.prints in both.run(*command)
-    assert Path(session).read_bytes() == DEMO.read_bytes()
+    assert together.run("run", session, "/bookmark", "the", "end") == "468ce3f0 is bookmarked as the end\n"
+    assert together.run("run", session, "/bookmark") == "468ce3f0 the end\n"
+    assert together.run("tool", session, "list_bookmarks").startswith("- the end [468ce3f0], in context: ")
+    together.run("tool", session, "list_bookmarks", '{"more": 1}', status=1)
+    [added] = Path(session).read_bytes().removeprefix(DEMO.read_bytes()).splitlines()
+    entry = json.loads(added)
+    assert (entry["type"], entry["customType"]) == ("custom", "bookmarks:bookmark")
+    assert entry["data"] == {"name": "the end", "entryId": "468ce3f0"}
+    assert json.loads(together.run("config", "show", "bookmarks", "--json"))["bookmarks"]["values"] == {
+        "prefix": "remember:",
+        "excerptCharacters": 200,
+    }

@@ -454,11 +454,15 @@ def test_or_how_to_get_a_key(path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     )
 
 
-def test_a_reload_says_nothing_even_in_a_new_process(path: Path) -> None:
+@pytest.mark.parametrize(
+    ("reason", "previous"), [("reload", None), ("new", None), ("resume", "before.jsonl"), ("fork", "before.jsonl")]
+)
+def test_a_reload_and_a_switch_say_nothing_even_in_a_new_process(path: Path, reason: Any, previous: Any) -> None:
     async def main() -> list[str]:
         async with live(path) as opened:
             contexthost_jev._process.greeted = False  # as in a process that has just begun
-            await opened.host.runtime.notify("session_start", SessionStartEvent(reason="reload"))
+            started = SessionStartEvent(reason=reason, previous_session_file=previous)
+            await opened.host.runtime.notify("session_start", started)
             return opened.texts
 
     assert asyncio.run(main()) == []

@@ -108,12 +108,16 @@ def test_the_json_keys_are_stable(session: Path) -> None:
     report = run_json(session, "--dry-run")
     assert list(report) == [
         "session", "sessionId", "dryRun", "applied", "contextWindow", "thresholds", "usage", "tokensBefore",
-        "tokensAfter", "reclaimedTokens", "rewrittenTokens", "reason", "explanation", "results", "backup", "warnings",
+        "tokensAfter", "reclaimedTokens", "rewrittenTokens", "costs", "reason", "explanation", "results",
+        "backup", "warnings",
     ]  # fmt: skip
     assert list(report["thresholds"]) == ["triggerTokens", "targetTokens", "minClearTokens"]
     assert list(report["usage"]) == ["tokens", "lower", "upper", "source", "window", "percent"]
     assert list(report["results"][0]) == [
-        "entryId", "tool", "argument", "tokens", "placeholderTokens", "placeholder",
+        "entryId", "tool", "argument", "tokens", "placeholderTokens", "placeholder", "overtakenBy",
+    ]  # fmt: skip
+    assert list(report["costs"]) == [
+        "cache", "cacheSeconds", "prices", "breakEvenTurns", "rewriteDollars", "dollarsPerTurn",
     ]  # fmt: skip
     assert report["tokensBefore"] - report["tokensAfter"] == report["reclaimedTokens"]
 
@@ -141,9 +145,9 @@ def test_what_another_process_masks_between_planning_and_the_lock_is_not_masked_
 ) -> None:
     planned = 0
 
-    def plan_slowly(snapshot: Snapshot, settings: MaskSettings) -> MaskPlan:
+    def plan_slowly(snapshot: Snapshot, settings: MaskSettings, **options: Any) -> MaskPlan:
         nonlocal planned
-        plan = plan_mask(snapshot, settings)
+        plan = plan_mask(snapshot, settings, **options)
         planned += 1
         if planned == 1:
             other = ProjectionAuthority(Session.open(session))

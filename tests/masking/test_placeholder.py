@@ -22,6 +22,14 @@ def test_it_names_tool_argument_size_and_the_way_back() -> None:
     )
 
 
+def test_it_names_the_later_result_that_has_overtaken_it() -> None:
+    assert line(later=("edit", 'e"9')) == (
+        '[pi-compaction] Earlier read "src/app.py" result masked (1,234 tokens, 88 lines), '
+        'overtaken by edit in entry "e\\"9"; get it: context_tree_query entry "a1b2"'
+    )
+    assert is_mask({"content": line(later=("ba\nsh", "x\n"))})
+
+
 def test_the_host_knows_it_as_a_mask() -> None:
     assert line().startswith(MASK_PREFIX)
     assert is_mask({"content": line()})

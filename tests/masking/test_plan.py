@@ -14,7 +14,7 @@ import pytest
 from contexthost.projection import DEFAULT_WINDOW, ProjectionAuthority
 from contexthost.session import Session
 from contexthost_masking.plan import MaskPlan, plan_mask, thresholds
-from contexthost_masking.settings import MaskSettings
+from contexthost_masking.settings import MaskSettings, SummarySettings
 from support.builder import SessionBuilder, image_block, text_block, tool_call, usage_of
 from support.masking import Characters, answer, masks, project, turn
 
@@ -407,5 +407,10 @@ def test_the_default_settings_are_those_of_the_specification() -> None:
         "minEntryTokens": 400,
         "excludeTools": (),
         "maskErrors": False,
+        "urgentRatio": 0.9,
+        "order": "superseded",
+        "policy": "threshold",
+        "breakEvenTurns": 8,
     }
+    assert SummarySettings().model_dump() == {"tokens": 160_000, "ratio": 0.8, "retryGrowthTokens": 20_000}
     assert DEFAULT_WINDOW == 200_000

@@ -6,20 +6,18 @@ import asyncio
 import logging
 import subprocess
 import sys
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
 import contexthost_masking
 from contexthost.context import Context
-from contexthost.events import AgentBeforeSettleEvent, Boundary, SessionStartEvent
+from contexthost.events import AgentBeforeSettleEvent, Boundary, Outcome, SessionStartEvent, TurnEndEvent
 from contexthost.plugins import PluginManager
 from contexthost.projection import ContextEditDraft, ProjectionAuthority
 from contexthost_masking.settings import MaskingSettings
 from support.builder import SessionBuilder
-from support.masking import answer, project, turn
-
-NO_CONTEXT = cast(Context, None)  # the plugin asks nothing of it
+from support.masking import Surroundings, answer, project, turn
 
 
 @pytest.fixture
@@ -28,26 +26,40 @@ def manager(monkeypatch: pytest.MonkeyPatch) -> PluginManager:
         monkeypatch.setenv(f"CONTEXTHOST_MASKING__MASK__{key}", value)
     manager = PluginManager()
     manager.load(entry_points=False, extra=[contexthost_masking])
-    start(manager)
     return manager
 
 
-def start(manager: PluginManager) -> None:
-    event = SessionStartEvent(reason="startup")
-    asyncio.run(manager.notify("session_start", event, lambda name: NO_CONTEXT))
+def start(manager: PluginManager, ctx: Context) -> None:
+    asyncio.run(manager.notify("session_start", SessionStartEvent(reason="startup"), lambda name: ctx))
 
 
-def settle(manager: PluginManager, authority: ProjectionAuthority) -> list[tuple[str, Any]]:
+def settle(manager: PluginManager, authority: ProjectionAuthority, ctx: Context | None = None) -> list[tuple[str, Any]]:
     """What the plugins answer when a run is about to settle."""
     event = AgentBeforeSettleEvent(outcome="completed", context=authority.snapshot())
-    chained = asyncio.run(manager.chain("agent_before_settle", event, lambda name: NO_CONTEXT))
+    known = ctx if ctx is not None else Surroundings(authority).ctx
+    chained = asyncio.run(manager.chain("agent_before_settle", event, lambda name: known))
     return list(chained.answers)
 
 
-def full_session() -> tuple[ProjectionAuthority, list[str]]:
+def end_turn(manager: PluginManager, authority: ProjectionAuthority, outcome: Outcome = "completed") -> list[Any]:
+    """What the plugins answer when a turn has ended."""
+    event = TurnEndEvent(
+        turn_index=0,
+        message={},
+        tool_results=[],
+        message_entry_id="",
+        tool_result_entry_ids=[],
+        outcome=outcome,
+        context=authority.snapshot(),
+    )
+    known = Surroundings(authority).ctx
+    return list(asyncio.run(manager.chain("turn_end", event, lambda name: known)).answers)
+
+
+def full_session(usage: int = 60_000) -> tuple[ProjectionAuthority, list[str]]:
     build = SessionBuilder()
     results = [turn(build) for _ in range(3)]
-    answer(build, usage=60_000)
+    answer(build, usage=usage)
     return project(build), results  # the window is 100,000: masking starts at 50,000
 
 
@@ -86,22 +98,59 @@ def test_below_the_trigger_it_says_nothing(manager: PluginManager) -> None:
 
 def test_switched_off_it_says_nothing(manager: PluginManager, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CONTEXTHOST_MASKING__ENABLED", "false")
-    start(manager)
     assert settle(manager, full_session()[0]) == []
+    assert end_turn(manager, full_session(usage=95_000)[0]) == []
 
 
 def test_settings_are_read_when_a_session_starts(manager: PluginManager, monkeypatch: pytest.MonkeyPatch) -> None:
+    authority = full_session()[0]
+    surroundings = Surroundings(authority)
+    start(manager, surroundings.ctx)
     monkeypatch.setenv("CONTEXTHOST_MASKING__MASK__EXCLUDETOOLS", '["bash"]')
-    assert len(settle(manager, full_session()[0])) == 1
-    start(manager)
-    assert settle(manager, full_session()[0]) == []
+    assert len(settle(manager, authority, surroundings.ctx)) == 1
+    start(manager, surroundings.ctx)
+    assert settle(manager, authority, surroundings.ctx) == []
+    asyncio.run(surroundings.rest())
 
 
-def test_the_hooks_register_settings_and_command() -> None:
+def test_a_turn_that_ends_with_the_window_nearly_full_is_masked_at_once(manager: PluginManager) -> None:
+    authority, results = full_session(usage=90_001)  # the window is 100,000
+    ((_, boundary),) = end_turn(manager, authority)
+    assert [draft.target_id for draft in boundary.drafts] == results
+
+
+@pytest.mark.parametrize(
+    ("usage", "reserve", "masked"),
+    [
+        (90_000, 0, False),  # exactly at urgentRatio, 0.9 of the window, is not above it
+        (90_001, 0, True),
+        (79_616, 16_384, True),  # the host's limit is 83,616: 4,000 tokens to go
+        (79_615, 16_384, False),
+    ],
+)
+def test_urgent_is_above_its_share_or_within_4000_tokens_of_the_hosts_limit(
+    manager: PluginManager, monkeypatch: pytest.MonkeyPatch, usage: int, reserve: int, masked: bool
+) -> None:
+    monkeypatch.setenv("CONTEXTHOST_HOST__COMPACTION__RESERVETOKENS", str(reserve))
+    assert bool(end_turn(manager, full_session(usage=usage)[0])) is masked
+
+
+@pytest.mark.parametrize("outcome", ["error", "aborted"])
+def test_a_turn_that_failed_is_left_to_the_host(manager: PluginManager, outcome: Outcome) -> None:
+    assert end_turn(manager, full_session(usage=95_000)[0], outcome) == []
+
+
+def test_it_does_not_listen_to_context_and_never_cancels_a_compaction() -> None:
+    assert not hasattr(contexthost_masking, "context")
+    assert not hasattr(contexthost_masking, "session_before_compact")
+
+
+def test_the_plugin_registers_settings_commands_and_a_tool() -> None:
     (spec,) = contexthost_masking.register_settings()
     assert (spec.package, spec.model) == ("masking", MaskingSettings)
-    (command,) = contexthost_masking.register_cli()
-    assert command.name == "mask"
+    assert [command.name for command in contexthost_masking.register_cli()] == ["mask", "status", "tree-query"]
+    assert [command.name for command in contexthost_masking.register_commands()] == ["compaction-status"]
+    assert [tool.name for tool in contexthost_masking.register_tools()] == ["context_tree_query"]
 
 
 def test_importing_the_plugin_imports_nothing_heavy() -> None:

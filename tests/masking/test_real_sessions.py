@@ -88,3 +88,20 @@ def test_the_figures_hold_for_the_projection_with_the_masks(name: str, results: 
     assert after.usage.tokens == plan.tokens_after
     assert after.mended == before.mended
     assert plan_mask(after, MaskSettings()).reason == "nothing-eligible"
+
+
+@pytest.mark.parametrize(
+    ("name", "turns", "provider", "counted"),
+    [("before-compaction.jsonl", 219, 168_018, 159_392), ("large-session.jsonl", 453, 177_657, 136_475)],
+)
+def test_the_sessions_are_those_that_the_figures_are_about(name: str, turns: int, provider: int, counted: int) -> None:
+    """Turns and the last provider usage from the JSON alone; the context's tokens by our count."""
+    path = SESSIONS / name
+    snapshot = ProjectionAuthority(Session.open(path)).snapshot()
+    lines = [json.loads(line) for line in path.read_text("utf-8").splitlines()]
+    messages = [line["message"] for line in lines if line["type"] == "message"]
+    parts = ("input", "output", "cacheRead", "cacheWrite")
+    totals = [sum(m["usage"][part] for part in parts) for m in messages if m["role"] == "assistant"]
+    assert [total for total in totals if total][-1] == provider
+    assert sum(message["role"] == "assistant" for message in snapshot.messages) == turns
+    assert snapshot.tokens == counted

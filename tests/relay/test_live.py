@@ -185,7 +185,7 @@ def test_images_and_what_arrives_meanwhile_are_sent_once_as_one_message(tmp_path
                 ],
             }
             (request,) = live.model.requests
-            assert "# Relay note 1" in str(request.messages)
+            assert "# Relay note 1" in str(list(request.messages))
             told = next(text for text in live.texts if "auto relay" in text)
             assert told.startswith("context-relay: auto relay (new message) 152k → ~")
             (line,) = log_lines(home)
@@ -325,16 +325,31 @@ def test_a_switch_during_a_relay_gives_the_text_back_and_sends_nothing_anywhere(
             assert await live.host.switch(other)
             gate.open.set()
             await asyncio.sleep(0.05)
-            assert editor.text == "go on\n\na draft"
+            assert editor.text == "a draft"  # with images it is kept whole, for the session's next start
             assert live.model.requests == []
             assert user_texts(live.host.session.entries) == ["the first request", "the second request"]
-            warning = next(event for event in live.told if "Attach" in event.message)
+            warning = next(event for event in live.told if "images" in event.message)
             assert warning.level == "warning"
-            assert "it is back in the editor. Attach 2 images again" in warning.message
+            assert "It has 2 images: attach again what has not come back with it" in warning.message
             assert notes(home) == []
         text = path.read_text()
         assert '"compaction"' not in text
         assert text.count('"role":"user"') == 2
+
+    asyncio.run(scenario())
+
+
+def test_a_text_goes_back_to_the_editor_in_front_of_the_draft(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        gate, editor = Gate(), Editor("a draft")
+        path = history_file(tmp_path / "s.jsonl")
+        async with Live(path, plugins=[gate], ui=editor) as live:
+            await live.host.prompt("go on")
+            await gate.reached.wait()
+            await live.host.switch(None)
+            assert editor.text == "go on\n\na draft"
+            assert any(text.endswith("it was given back and not sent anywhere") for text in live.texts)
+            assert live.model.requests == []
 
     asyncio.run(scenario())
 
@@ -346,7 +361,7 @@ def test_an_end_without_an_editor_keeps_the_text_for_the_next_start(tmp_path: Pa
         async with Live(path, plugins=[gate]) as live:
             await live.host.prompt("go on")
             await gate.reached.wait()
-        assert any("it is kept for the session's next start" in text for text in live.texts)
+        assert any("given back and not sent anywhere" in text for text in live.texts)
         async with Live(path, ["done"]) as again:
             assert [item.text for item in again.host.unsent] == ["go on"]
             assert again.host.snapshot.checkpoint is None
@@ -388,7 +403,7 @@ def test_subagents_and_headless_sessions_are_left_alone(
             with pytest.raises(CompactionFailed):
                 await live.host.compact(to="relay")
             assert live.host.snapshot.checkpoint is None
-            assert notes(home) == log_lines(home) == []
+            assert (notes(home), log_lines(home)) == ([], [])
 
     asyncio.run(scenario())
 

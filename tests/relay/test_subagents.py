@@ -7,7 +7,7 @@ import time
 import pytest
 
 from contexthost_relay.subagents import Subagent, find_subagents, worktree_paths
-from support.builder import SessionBuilder, tool_call
+from support.builder import Json, SessionBuilder, tool_call
 from support.relay import open_built
 
 STARTED = (
@@ -28,7 +28,7 @@ def found(build: SessionBuilder) -> list[Subagent]:
 
 def start(build: SessionBuilder, text: str = STARTED, **details: object) -> str:
     build.assistant(calls=[tool_call("c", "Agent", {"prompt": "go"})])
-    extra = {"details": details} if details else {}
+    extra: Json = {"details": details} if details else {}
     return build.tool_result("c", text, tool="Agent", **extra)
 
 

@@ -7,6 +7,7 @@ and state, and the plugin, which is a real package (with entry points) on ``PYTH
 from __future__ import annotations
 
 import contextlib
+import importlib.metadata
 import json
 import os
 import queue
@@ -33,7 +34,21 @@ TIMEOUT = 60.0  # seconds for one thing to happen; Pi's first event takes about 
 class PiHome:
     """The directories that runs of Pi share."""
 
-    def __init__(self, root: Path, server: ModelServer, *, window: int = 128_000, **model: Any) -> None:
+    def __init__(
+        self,
+        root: Path,
+        server: ModelServer,
+        *,
+        window: int = 128_000,
+        plugins: Sequence[str] = (),
+        provider: str = "faux",
+        api: str = "openai-completions",
+        api_key: str = "x",
+        **model: Any,
+    ) -> None:
+        """``plugins`` names those of the workspace that take part besides the test's own; the rest is for Pi."""
+        installed = {point.name for point in importlib.metadata.entry_points(group="contexthost")}
+        self._disabled = sorted(installed - set(plugins))
         self.root = root
         self.server = server
         self.agent, self.project, self.sessions = root / "agent", root / "project", root / "sessions"
@@ -41,9 +56,16 @@ class PiHome:
         for directory in (self.agent, self.project, self.sessions, self.host / "config", self.packages):
             directory.mkdir(parents=True)
         entry = {"id": "faux-1", "contextWindow": window, "maxTokens": 1000, "input": ["text", "image"], **model}
-        provider = {"baseUrl": server.base_url, "apiKey": "x", "api": "openai-completions", "models": [entry]}
-        (self.agent / "models.json").write_text(json.dumps({"providers": {"faux": provider}}))
+        self._model = (provider, str(entry["id"]))
+        self._providers: Json = {}
+        self.provider(provider, entry, api=api, apiKey=api_key)
         self.settings()
+        self.host_settings()
+
+    def provider(self, name: str, *models: Json, api: str = "openai-completions", **more: Any) -> None:
+        """One more provider in ``models.json``, on the same server, or what is new of one."""
+        self._providers[name] = {"baseUrl": self.server.base_url, "api": api, "models": list(models), **more}
+        (self.agent / "models.json").write_text(json.dumps({"providers": self._providers}))
 
     def settings(self, **pi: Any) -> None:
         """Pi's own settings."""
@@ -51,7 +73,7 @@ class PiHome:
 
     def host_settings(self, **host: Any) -> None:
         """``host.json``."""
-        (self.host / "config" / "host.json").write_text(json.dumps(host))
+        (self.host / "config" / "host.json").write_text(json.dumps({"disabled": self._disabled, **host}))
 
     @property
     def environment(self) -> dict[str, str]:
@@ -94,6 +116,12 @@ class PiHome:
         found = [json.loads(line) for line in lines]
         return [one for one in found if hook is None or one["hook"] == hook]
 
+    def holding(self, secret: str) -> list[str]:
+        """The files of all these directories that hold a secret: sessions, logs, settings, what Pi wrote to stderr."""
+        files = [path for path in self.root.rglob("*") if path.is_file()]
+        assert self.host / "state" / "pi-bridge.log" in files
+        return [str(path) for path in files if secret.encode() in path.read_bytes()]
+
     def contexthost(self, *arguments: str, check: bool = True) -> subprocess.CompletedProcess[str]:
         """Runs the command line."""
         command = [sys.executable, "-m", "contexthost", *arguments]
@@ -109,7 +137,8 @@ class PiHome:
     def command(self, mode: str, *arguments: str) -> list[str]:
         """Pi's command line."""
         cli = pi_home() / "node_modules/@earendil-works/pi-coding-agent/dist/cli.js"
-        options = ["--mode", mode, "--provider", "faux", "--model", "faux-1", "--session-dir", str(self.sessions)]
+        provider, model = self._model
+        options = ["--mode", mode, "--provider", provider, "--model", model, "--session-dir", str(self.sessions)]
         return [str(node()), str(cli), *options, *arguments]
 
     def run(self, mode: str, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -235,7 +264,8 @@ class LivePi:
             if time.monotonic() > end:
                 kinds = [event.get("method") or event.get("type") for event in self.events[-30:]]
                 stderr = (self.home.root / "pi-stderr.txt").read_text(errors="replace")[-1000:]
-                pytest.fail(f"{what}: not within {seconds:g} s; last events {kinds}; notes {self.notes()}; {stderr}")
+                told = f"errors {self.errors()}; notes {self.notes()}; {stderr}"
+                pytest.fail(f"{what}: not within {seconds:g} s; last events {kinds}; {told}")
             if self.process.poll() is not None and not condition():
                 pytest.fail(f"Pi ended before {what}: {(self.home.root / 'pi-stderr.txt').read_text()[-2000:]}")
             with contextlib.suppress(queue.Empty):
@@ -305,7 +335,8 @@ def helper(home: PiHome) -> list[str]:
 def check_mirror(pi: LivePi, window: int = 128_000) -> None:
     """Pi and Python (with the probe in it) have the same number of entries and the same leaf."""
     entries, leaf = pi.slash("/leaf").removeprefix("leaf: ").split()
-    assert pi.slash("/probe entries") == f"probe: {entries} entries, leaf {leaf}, {window}"
+    seen, wanted = pi.slash("/probe entries"), f"probe: {entries} entries, leaf {leaf}, {window}"
+    assert seen == wanted, (seen, wanted)
 
 
 def read_entries(path: Path) -> list[Json]:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
-from typing import Any
+from collections.abc import Awaitable, Coroutine
+from typing import Any, cast
 
+from contexthost.context import Context, NotifyLevel
+from contexthost.errors import Unsupported
 from contexthost.projection import ProjectionAuthority
-from contexthost.session import Session
+from contexthost.session import Entry, Session
 from contexthost_masking.settings import MaskSettings
 from support.builder import SessionBuilder, tool_call, usage_of
 
@@ -51,3 +55,62 @@ def turn(build: SessionBuilder, content: Any = "x" * 1_000, *, tool: str = "bash
 def answer(build: SessionBuilder, usage: int = 5_000) -> str:
     """The last turn: an answer of four tokens, after which the provider says that so many tokens are in use."""
     return build.assistant("done", usage=usage_of(usage))
+
+
+class Surroundings:
+    """What the plugin asks of its context, as far as these tests need it: the ``ctx`` of one session.
+
+    ``compact`` is noted in ``asked`` and ends as ``ending`` says: an exception, or None for a compaction. ``statuses``
+    are the texts of the status line.
+    """
+
+    def __init__(self, authority: ProjectionAuthority, *, idle: bool = True, ending: Exception | None = None) -> None:
+        self.authority = authority
+        self.idle = idle
+        self.ending = ending
+        self.asked: list[dict[str, Any]] = []
+        self.statuses: list[str | None] = []
+        self.model = None
+        self.ui = self
+        self._work: list[Coroutine[Any, Any, None]] = []
+
+    @property
+    def ctx(self) -> Context:
+        return cast(Context, self)
+
+    @property
+    def snapshot(self) -> Any:
+        return self.authority.snapshot()
+
+    def supports(self, name: str) -> bool:
+        return True
+
+    def is_idle(self) -> bool:
+        return self.idle
+
+    def set_status(self, text: str | None) -> None:
+        self.statuses.append(text)
+
+    def notify(self, message: str, level: NotifyLevel = "info") -> None:
+        raise AssertionError(message)
+
+    def compact(self, **options: Any) -> Awaitable[Entry]:
+        if options.get("only_if_idle") and not self.idle:
+            raise Unsupported("not idle")
+        self.asked.append(options)
+        return self._end()
+
+    async def _end(self) -> Entry:
+        if self.ending is not None:
+            raise self.ending
+        leaf = self.authority.session.leaf
+        assert leaf is not None
+        return leaf
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        self._work.append(work)
+
+    async def rest(self) -> None:
+        """Does what was spawned."""
+        while self._work:
+            await asyncio.wait_for(self._work.pop(0), 10)

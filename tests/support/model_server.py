@@ -20,7 +20,11 @@ from support.provider_rules import request_problems
 Json = dict[str, Any]
 CHAT: Final = "openai-completions"
 RESPONSES: Final = "openai-responses"
-_PATHS: Final = {"/v1/chat/completions": CHAT, "/v1/responses": RESPONSES}
+_PATHS: Final = {
+    "/v1/chat/completions": CHAT,
+    "/v1/responses": RESPONSES,
+    "/backend-api/codex/responses": RESPONSES,
+}
 WAIT_SECONDS = 30.0  # for a test that holds an answer back; a hanging test must end
 
 
@@ -68,6 +72,7 @@ class Received:
     body: Json
     problems: Sequence[str]
     port: int = 0  # the client's: the same for requests over the same connection
+    path: str = ""
 
 
 def say(text: str, **more: Any) -> Answer:
@@ -180,7 +185,8 @@ class _Handler(BaseHTTPRequestHandler):
             return
         body = json.loads(raw)
         headers = {name.lower(): value for name, value in self.headers.items()}
-        answer = self.owner.take(Received(api, headers, body, request_problems(body, api), self.client_address[1]))
+        problems = request_problems(body, api)
+        answer = self.owner.take(Received(api, headers, body, problems, self.client_address[1], self.path))
         try:
             self._send(answer, api, body)
         except (BrokenPipeError, ConnectionResetError):

@@ -180,6 +180,16 @@ def _responses(body: Json) -> Iterator[str]:
             following = items[place + 1] if place + 1 < len(items) else {}
             if following.get("type") not in ("reasoning", "function_call") and following.get("role") != "assistant":
                 yield f"{where} is not followed by what it was thought for"
+        elif kind in ("compaction", "compaction_summary"):
+            if not isinstance(item.get("encrypted_content"), str) or not item["encrypted_content"]:
+                yield f"{where} has nothing in it"
+            if any(one.get("type") in ("compaction", "compaction_summary") for one in items[:place]):
+                yield f"{where} is a second one"
+            if any(one.get("role") not in ("user", "system", "developer") for one in items[:place]):
+                yield f"{where} stands behind something that it replaces"
+        elif kind == "compaction_trigger":
+            if item != {"type": "compaction_trigger"} or place != len(items) - 1:
+                yield f"{where} is not the bare last item"
         elif kind == "message":
             if open_calls and item.get("role") != "assistant":  # a model may call and then go on talking
                 yield f"{where} stands before the results of {', '.join(sorted(open_calls))}"

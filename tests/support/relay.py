@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,17 @@ from contexthost_relay.relay import Relay, make_relay
 from contexthost_relay.settings import RelaySettings
 from support.builder import SessionBuilder
 
-__all__ = ["SUBAGENT", "commit", "git", "open_built", "prepared", "relayed", "repository"]
+__all__ = [
+    "SUBAGENT",
+    "commit",
+    "git",
+    "of_runtime",
+    "open_built",
+    "prepared",
+    "relayed",
+    "repository",
+    "with_repository",
+]
 
 SUBAGENT = "worker#0123abcd"
 """A session name as pi-subagents gives it."""
@@ -81,3 +92,15 @@ def commit(path: Path, subject: str, time: str = "2026-01-05T10:00:00+00:00") ->
     when = {"GIT_AUTHOR_DATE": time, "GIT_COMMITTER_DATE": time}
     git(path, "commit", "-q", "--allow-empty", "-m", subject, **when)
     return git(path, "rev-parse", "--short", "HEAD")
+
+
+def with_repository(session: Path, path: Path) -> Path:
+    """A copy of a recorded session; its working directory is a real repository with commits since it began."""
+    repo = repository(path / "repo")
+    for number in range(30):
+        commit(repo, f"commit {number}", f"2025-12-10T10:00:{number:02d}+00:00")
+    text = session.read_text("utf-8")
+    first, rest = text.split("\n", 1)
+    copy = path / session.name
+    copy.write_text(re.sub(r'"cwd":"[^"]*"', f'"cwd":"{repo}"', first) + "\n" + rest, "utf-8")
+    return copy

@@ -55,6 +55,7 @@ if TYPE_CHECKING:
         SettingsError as SettingsError,
         Unsupported as Unsupported,
     )
+    from contexthost.estimates import Estimate as Estimate, Prices as Prices
     from contexthost.events import (
         EVENTS as EVENTS,
         AgentBeforeSettleEvent as AgentBeforeSettleEvent,
@@ -66,6 +67,7 @@ if TYPE_CHECKING:
         Cancel as Cancel,
         CompactionReason as CompactionReason,
         CompactionResult as CompactionResult,
+        ContextEstimatesEvent as ContextEstimatesEvent,
         ContextEvent as ContextEvent,
         Continue as Continue,
         Event as Event,
@@ -111,12 +113,13 @@ _PUBLIC = {
         ParentCycle PluginError SessionChanged SessionFormatError SessionLocked SessionNotFound
         SessionWriteError SettingsError Unsupported
     """,
+    "estimates": "Estimate Prices",
     "events": """
         EVENTS AgentBeforeSettleEvent AgentSettledEvent AgentStartEvent BeforeProviderHeadersEvent
-        BeforeProviderRequestEvent Boundary Cancel CompactionReason CompactionResult ContextEvent Continue Event
-        Handled Hold Image InputEvent ModelSelectEvent Outcome SessionBeforeCompactEvent SessionBeforeForkEvent
-        SessionBeforeSwitchEvent SessionCompactEvent SessionCompactFailedEvent SessionShutdownEvent
-        SessionStartEvent SessionTreeEvent Transform TurnEndEvent
+        BeforeProviderRequestEvent Boundary Cancel CompactionReason CompactionResult ContextEstimatesEvent ContextEvent
+        Continue Event Handled Hold Image InputEvent ModelSelectEvent Outcome SessionBeforeCompactEvent
+        SessionBeforeForkEvent SessionBeforeSwitchEvent SessionCompactEvent SessionCompactFailedEvent
+        SessionShutdownEvent SessionStartEvent SessionTreeEvent Transform TurnEndEvent
     """,
     "hookspecs": "hookimpl hookspec",
     "plugins": "PluginFailure PluginInfo PluginManager",

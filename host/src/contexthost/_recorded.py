@@ -84,7 +84,7 @@ def _read_message(message: dict[str, Any], content: Any, skip_tools: frozenset[s
     blocks = message.get("content") if content is UNCHANGED else content
     if role == "toolResult":
         tool = message.get("toolName")
-        if tool in skip_tools:
+        if _text(tool) in skip_tools:
             return None
         call_id = message.get("toolCallId")
         return Recorded(
@@ -112,7 +112,7 @@ def _block_texts(blocks: list[Any], skip_tools: frozenset[str]) -> Iterator[str]
             yield _text(block.get("text"))
         elif kind == "image":
             yield "[image]"
-        elif kind == "toolCall" and block.get("name") not in skip_tools:
+        elif kind == "toolCall" and _text(block.get("name")) not in skip_tools:
             arguments = block.get("arguments")
             items = arguments.items() if isinstance(arguments, dict) else ()
             lines = (f"{key}: {value if isinstance(value, str) else js_json(value)}" for key, value in items)
@@ -136,17 +136,20 @@ def _text(value: Any) -> str:
 _PLAIN: Final = re.compile(r"""[^\x00-\x20"\\/<>&'\x7f-\U0010ffff]+""")
 _BEYOND_ASCII: Final = re.compile("[\x80-\U0010ffff]+")
 
-# What stands in messages besides what they say, in lower case: words that occur there would otherwise be "found" in
-# every line, and every line decoded.
+# What stands in the lines of messages besides what they say, in lower case: words that occur there would otherwise be
+# "found" in every line, and every line decoded.
 _KEYS: Final = (
-    "content text textsignature timestamp usage input output cacheread cachewrite cachewrite1h totaltokens total cost "
-    "reasoning api provider model responseid responsemodel stopreason errormessage iserror details data mimetype type"
+    "type id parentid timestamp message role content text textsignature thinking thinkingsignature name arguments "
+    "toolcallid toolname usage input output cacheread cachewrite cachewrite1h totaltokens total cost reasoning api "
+    "provider model responseid responsemodel stopreason errormessage iserror details data mimetype customtype display"
+)
+_PAIRS: Final = (
+    "type:message type:text type:image type:toolcall type:thinking type:custom_message role:user role:assistant "
+    "role:toolresult stopreason:stop stopreason:tooluse"
 )
 _STRUCTURE: Final = (
+    *(f'"{key}":"{value}"'.encode() for key, value in (pair.split(":") for pair in _PAIRS.split())),
     *(f'"{key}":'.encode() for key in _KEYS.split()),
-    b'"type":"text"',
-    b'"type":"image"',
-    b'"stopreason":"stop"',
 )
 
 
@@ -169,41 +172,28 @@ class Query:
         self.words = tuple(dict.fromkeys(fold(text).split()))
         cores = [_core(word) for word in self.words]
         # The longest first: most likely the rarest, and quickest to search for.
-        self._cores = sorted((core for core in cores if core), key=lambda core: -len(core[0]))
+        forms = sorted((core for core in cores if core), key=lambda core: -len(core[0]))
+        self._cores = [(core, [part for part in _STRUCTURE if core[0] in part]) for core in forms]
         formless = [word for word, core in zip(self.words, cores, strict=True) if not core]
         self._beyond_ascii = any(not word.isascii() for word in formless)
-        found = ((core[0], [part for part in _STRUCTURE if core[0] in part]) for core in self._cores)
-        self._structural = [(core, parts) for core, parts in found if parts]
 
     def may_be_in(self, raw: bytes) -> bool:
-        """Whether a line of JSON may hold all the words: quick, and wrong only by saying yes too often.
-
-        The one thing it does not see through are letters and digits written as escapes, which no writer of sessions
-        does.
+        """Whether lines of JSON may hold all the words, in whichever line each: quick, and wrong only by saying yes
+        too often. Not seen are letters and digits written as escapes, which no writer of sessions does, and arguments
+        of tool calls that look exactly like the frame of a message, such as a key ``"timestamp"``.
         """
         lowered = raw.lower()
-        for core in self._cores:
+        for core, parts in self._cores:
             if core[0] not in lowered and not any(form in lowered for form in core[1:]):
                 return False
-        if self._structural and not self._said_in(lowered):
-            return False
+            if parts:
+                rest = lowered
+                for part in parts:
+                    rest = rest.replace(part, b"")
+                if core[0] not in rest:
+                    return False
         # Words in other scripts with capitals have no one form to look for, but need bytes or escapes beyond ASCII.
         return not self._beyond_ascii or not raw.isascii() or b"\\u" in raw
-
-    def _said_in(self, lowered: bytes) -> bool:
-        """Whether words that belong to the structure of messages may occur elsewhere too. What a message says is in
-        its content; where tools are called there, any key may be said."""
-        start = lowered.find(b'"content":')
-        if start < 0 or b'"toolcall"' in lowered:
-            return True
-        body = lowered[start:]
-        for core, parts in self._structural:
-            rest = body
-            for part in parts:
-                rest = rest.replace(part, b"")
-            if core not in rest:
-                return False
-        return True
 
     def find(self, text: str) -> tuple[int, int] | None:
         """Where the longest word begins and ends, if all words are in the text."""

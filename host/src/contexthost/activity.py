@@ -10,7 +10,7 @@ from typing import Final
 
 from contexthost.compaction import CompactionSettings, Preparation
 from contexthost.context import AbortSignal
-from contexthost.errors import CompactionCancelled, CompactionFailed, SessionBusy, Unsupported
+from contexthost.errors import NOBODY_COMPACTS, CompactionCancelled, CompactionFailed, SessionBusy, Unsupported
 from contexthost.events import AgentSettledEvent, CompactionReason, CompactionResult
 from contexthost.inbox import Inbox, Input
 from contexthost.lifecycle import Lifecycle
@@ -22,10 +22,11 @@ from contexthost.session import Entry
 from contexthost.surroundings import Surroundings
 from contexthost.watch import CompactionEnded, CompactionStarted, Notified, RunSettled, WatchEvent
 
-__all__ = ["COMPACTION", "PROMPT", "RUN", "Activity", "Turn"]
+__all__ = ["COMPACTION", "PROMPT", "RUN", "START", "Activity", "Turn"]
 
 PROMPT: Final = "prompt"
 """An input is with the plugins; the session still counts as idle, as in Pi, but nothing else begins."""
+START: Final = "start of the session"
 RUN: Final = "run"
 COMPACTION: Final = "compaction"
 
@@ -43,7 +44,8 @@ class Activity:
 
     1. Who begins something has its turn before anything is awaited, and gives it up on every way out.
     2. A turn that is given up goes to who waits for one, in order, then to a queued input; nobody gets between.
-    3. What is asked for within ``agent_settled`` waits in that line, and so comes after all handlers of it.
+    3. What is asked for within ``session_start`` and ``agent_settled`` waits in that line, and so comes after all
+       handlers of it.
     """
 
     def __init__(
@@ -79,6 +81,11 @@ class Activity:
     def idle(self) -> bool:
         """Whether no run, compaction, move or switch goes on; true within ``input`` and ``agent_settled``."""
         return self.busy in (None, PROMPT) or self.settling
+
+    @property
+    def deferring(self) -> bool:
+        """Whether inputs wait until all plugins have seen ``session_start`` or ``agent_settled``."""
+        return self.settling or self.busy == START
 
     @property
     def awaited(self) -> bool:
@@ -301,7 +308,7 @@ class Activity:
     ) -> CompactionResult:
         model = self._surroundings.chosen
         if model is None:
-            raise CompactionFailed("no plugin made a compaction and no model is configured for a summary")
+            raise CompactionFailed(NOBODY_COMPACTS)
         level = self._surroundings.thinking_level
         return await summarize(preparation, model, signal, custom_instructions=instructions, thinking_level=level)
 

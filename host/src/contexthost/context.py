@@ -369,3 +369,7 @@ class Context(Protocol):
 
     async def credentials(self, provider: str) -> str | None:
         """The provider's key, or None. Never log it, never put it into an entry."""
+
+    async def model_headers(self) -> Mapping[str, str]:
+        """The headers that the user set up for the model in use, as they are sent now; ``model.headers`` holds those
+        that need no looking up. They may hold credentials: never log them, never put them into an entry."""

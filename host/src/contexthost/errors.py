@@ -86,6 +86,13 @@ class CompactionFailed(ContexthostError):
     """A compaction gave no usable result; the session is unchanged."""
 
 
+NOBODY_COMPACTS = (
+    "no plugin made a compaction and no model is configured for a summary: name one (--base-url and --model on the "
+    "command line, Host.open(model=…) in a program), or install a plugin that compacts (contexthost-relay)"
+)
+"""What to say when there is nobody to make a compaction."""
+
+
 class CompactionCancelled(CompactionFailed):
     """A plugin or an abort stopped a compaction; the session is unchanged."""
 

@@ -9,9 +9,11 @@ Everything in an event is read-only, messages and entries included: they are the
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from contexthost.estimates import Estimate
 
 if TYPE_CHECKING:
     from contexthost.compaction import Preparation
@@ -32,8 +34,10 @@ __all__ = [
     "Cancel",
     "CompactionReason",
     "CompactionResult",
+    "ContextEstimatesEvent",
     "ContextEvent",
     "Continue",
+    "Estimate",
     "Event",
     "Handled",
     "Hold",
@@ -270,6 +274,15 @@ class AgentStartEvent(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ContextEstimatesEvent(Event):
+    """Somebody looks at this context and asks what each way to make room would leave of it."""
+
+    results: ClassVar[tuple[type, ...]] = (Estimate,)
+    snapshot: Snapshot
+    preview: Callable[[Sequence[Draft]], Snapshot]  # what appending drafts would give; raises InvalidDraft
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ContextEvent(Event):
     """A request is about to be built from this snapshot; it cannot be changed here."""
 
@@ -367,6 +380,7 @@ EVENTS: Mapping[str, type[Event]] = {
     "session_before_compact": SessionBeforeCompactEvent,
     "session_compact": SessionCompactEvent,
     "session_compact_failed": SessionCompactFailedEvent,
+    "context_estimates": ContextEstimatesEvent,
     "model_select": ModelSelectEvent,
     "input": InputEvent,
     "agent_start": AgentStartEvent,

@@ -7,6 +7,7 @@ before, since masks only save room (see `contexthost.projection.is_mask`).
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,6 +31,9 @@ SNIPPET_CHARS: Final = 200
 
 MAX_GENERATIONS: Final = 16
 """How many forks of forks `History.lineage` follows back."""
+
+_BATCH: Final = 64
+"""Entries that a search looks at together."""
 
 _DEFAULT_TYPES: Final = READABLE_TYPES - {"compaction"}
 
@@ -179,27 +183,59 @@ class History:
             return []
         self._index()
         types = READABLE_TYPES if summaries else _DEFAULT_TYPES
-        gone: list[Found] = []
-        seen: list[Found] = []
-        for entry in self._newest_first(scope):
-            if entry.type not in types or (skip_ids is not None and skip_ids(entry.id)):
+        found: list[Found] = []
+        for part in self._in_order(scope):
+            for entry in self._candidates(part, words, types):
+                if skip_ids is not None and skip_ids(entry.id):
+                    continue
+                item = self._item(entry, skip_tools)
+                if item is None or item.withheld or not item.text or (where is not None and not where(item)):
+                    continue
+                at = words.find(item.text) if words.words else (0, 0)
+                if at is not None:
+                    found.append(Found(item, _snippet(item.text, *at)))
+                    if len(found) >= limit:
+                        return found
+        return found
+
+    def _in_order(self, scope: Literal["branch", "all"]) -> Iterator[Iterable[Entry]]:
+        """What is to be searched, part by part: masked in the context, out of it, then the rest of the context."""
+        start = self._context_start()
+        inside = self._branch[start:]
+        masked = [entry for entry in inside if entry.id in self._edits and self._is_masked(entry)]
+        yield reversed(masked)
+        if scope == "branch":
+            yield (self._branch[at] for at in range(start - 1, -1, -1))
+        else:
+            seen = {entry.id for entry in inside}
+            get = self._session.get
+            entries = self._session.entries
+            yield (e for e in reversed(entries) if e.id not in seen and get(e.id) is e)
+        hidden = {entry.id for entry in masked}
+        yield (entry for entry in reversed(inside) if entry.id not in hidden)
+
+    def _context_start(self) -> int:
+        """The place on the branch where the context begins: it is the branch's end, but for system messages."""
+        snapshot = self._snapshot() if self._snapshot is not None else None
+        if snapshot is None or snapshot.checkpoint is None or not self._branch:
+            return 0
+        first = snapshot.checkpoint
+        if len(snapshot.entries) > 1 and snapshot.entries[1].source.depth < first.depth:
+            first = snapshot.entries[1].source
+        start = self._session.depth(first) - self._session.depth(self._branch[0])
+        return min(max(start, 0), len(self._branch))
+
+    def _candidates(self, entries: Iterable[Entry], words: Query, types: frozenset[str]) -> Iterator[Entry]:
+        """Those that may hold the words. Looked at in batches, since most batches hold none."""
+        edits = self._edits
+        left = (entry for entry in entries if entry.type in types)
+        while batch := list(itertools.islice(left, _BATCH)):
+            raws = [self._effective_raw(entry) if entry.id in edits else entry.raw for entry in batch]
+            if words.words and not words.may_be_in(b"\n".join(raws)):
                 continue
-            if words.words and not words.may_be_in(self._effective_raw(entry)):
-                continue
-            place = self._place(entry)
-            known = place == "in context" and not self._is_masked(entry)
-            if known and len(seen) >= limit:
-                continue
-            item = self._item(entry, skip_tools)
-            if item is None or item.withheld or not item.text or (where is not None and not where(item)):
-                continue
-            at = words.find(item.text) if words.words else (0, 0)
-            if at is None:
-                continue
-            (seen if known else gone).append(Found(item, _snippet(item.text, *at)))
-            if len(gone) >= limit:
-                break
-        return [*gone, *seen][:limit]
+            for entry, raw in zip(batch, raws, strict=True):
+                if not words.words or words.may_be_in(raw):
+                    yield entry
 
     # Earlier sessions ------------------------------------------------------------------------------------------------
 
@@ -270,12 +306,6 @@ class History:
             self._on_branch = set()
             ahead = self._branch
         self._on_branch.update(entry.id for entry in ahead)
-
-    def _newest_first(self, scope: Literal["branch", "all"]) -> Iterable[Entry]:
-        if scope == "branch":
-            return reversed(self._branch)
-        get = self._session.get
-        return (entry for entry in reversed(self._session.entries) if get(entry.id) is entry)
 
     def _place(self, entry: Entry) -> Place:
         if self._snapshot is None:

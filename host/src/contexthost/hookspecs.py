@@ -118,6 +118,11 @@ def session_compact_failed(event: events.SessionCompactFailedEvent, ctx: Context
     """Notify. A compaction failed, was cancelled or aborted; the session is as it was."""
 
 
+@hookspec
+def context_estimates(event: events.ContextEstimatesEvent, ctx: Context) -> events.Estimate | None:
+    """Chain, 120 s. Somebody asks what could be done about the context. May return Estimate; nothing is done."""
+
+
 # The run, in its order -----------------------------------------------------------------------------------------------
 
 

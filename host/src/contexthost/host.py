@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, Self, TypeAlias
 
-from contexthost.activity import Activity
+from contexthost.activity import START, Activity
 from contexthost.commands import session_commands
 from contexthost.config import HostSettings, load_settings
 from contexthost.context import AbortSignal, Command, Mode, Model, ModelInfo, Tool
@@ -129,7 +129,7 @@ class Host:
         self._inbox = Inbox()
         self._activity = Activity(self.runtime, self._surroundings, self._inbox, self._watchers.tell)
         self._intake = Intake(self.runtime, self._activity, self._inbox, self._driver, self._watchers.tell)
-        self._activity.try_turn("start of the session")  # what plugins send now comes after all of them have started
+        self._activity.try_turn(START)  # what plugins send now comes after all of them have started
         try:
             await self.runtime.notify(
                 "session_start", SessionStartEvent(reason=reason, previous_session_file=previous)
@@ -280,7 +280,7 @@ class Host:
 
     def send_for(self, plugin: str, content: str, images: Sequence[Mapping[str, Any]]) -> None:
         """A plugin's message: see `Context.send_user_message`."""
-        if self._activity.settling:
+        if self._activity.deferring:
             self._intake.take_later(Input(content, tuple(images)), "extension", "followUp")
             return
         self.runtime.spawn(plugin, self._send(content, images))

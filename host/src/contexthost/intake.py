@@ -69,12 +69,13 @@ class Intake:
             Unsupported: there is no model.
         """
         item = Input(text, images, streaming or "followUp")
-        if self._activity.settling:
+        if self._activity.deferring:
             return item, self.take_later(item, source, streaming)
         return item, await self._take(item, source, streaming, None)
 
     def take_later(self, item: Input, source: Source, streaming: Streaming) -> Prompted:
-        """Takes an input that was asked for within ``agent_settled``: after all its handlers, in the order asked."""
+        """Takes an input that was asked for within ``session_start`` or ``agent_settled``: after all handlers, in the
+        order asked."""
         turn = self._activity.queue_up(PROMPT)
 
         async def work() -> None:

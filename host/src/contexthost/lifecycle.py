@@ -18,11 +18,13 @@ from contexthost.compaction import (
 )
 from contexthost.context import AbortSignal
 from contexthost.errors import (
+    NOBODY_COMPACTS,
     CompactionCancelled,
     CompactionFailed,
     ContexthostError,
     InvalidDraft,
     NothingToCompact,
+    SessionFormatError,
 )
 from contexthost.events import (
     Cancel,
@@ -181,7 +183,7 @@ class Lifecycle:
             reasons = "; ".join(failure.problem for failure in failures) or "it gave no compaction"
             raise CompactionFailed(f"the compaction was for {to} alone, and {reasons}; nothing was changed")
         if self.summarize is None:
-            raise CompactionFailed("no plugin made a compaction and no model is configured for a summary")
+            raise CompactionFailed(NOBODY_COMPACTS)
         result = await until_abort(self.summarize(event.preparation, signal, event.custom_instructions), signal)
         if signal.aborted or result is None:
             raise CompactionCancelled("Compaction cancelled")
@@ -232,7 +234,7 @@ class Lifecycle:
             for plugin, draft in kept:
                 if isinstance(draft, CompactionDraft):
                     await self._failed("threshold", error, plugin)
-            if not isinstance(error, InvalidDraft):
+            if not isinstance(error, (InvalidDraft, SessionFormatError)):
                 raise
             self._runtime.driver.ui("").notify(f"what plugins drafted was dropped: {error}", "error")
             return ()

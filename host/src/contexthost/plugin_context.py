@@ -129,3 +129,9 @@ class PluginContext:
         if found is None and self._runtime.find_credential is not None:
             found = await self._runtime.find_credential(provider)
         return found
+
+    async def model_headers(self) -> Mapping[str, str]:
+        if self._runtime.find_headers is not None:
+            return await self._runtime.find_headers()
+        model = self._driver.model
+        return model.headers if model is not None else {}

@@ -172,6 +172,8 @@ class Runtime:
         """Told when a plugin says that it makes a compaction at a boundary; for drivers that wait only so long."""
         self.find_credential: Callable[[str], Awaitable[str | None]] | None = None
         """Asked for a provider's key that neither the environment nor ``host.json`` has; for drivers that know more."""
+        self.find_headers: Callable[[], Awaitable[Mapping[str, str]]] | None = None
+        """Asked for the headers that go to the model in use; for drivers whose model does not hold all of them."""
 
     def context(self, plugin: str) -> PluginContext:
         """The plugin's ``ctx``: the same object throughout the session."""

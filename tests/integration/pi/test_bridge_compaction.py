@@ -116,11 +116,12 @@ def test_what_a_plugin_cancels_and_what_it_cannot_do_changes_nothing(tmp_path: P
                 home.probe(**behaviour)
                 mark = pi.mark()
                 told = pi.slash("/probe compact probe")
-                assert "Compaction cancelled" in told
-                assert "probe did not compact" in "\n".join(pi.notes(after=mark))
+                assert "/probe: probe did not compact" in told
+                assert "contexthost: probe did not compact" in "\n".join(pi.notes(after=mark))
             assert "the probe fails in session_before_compact" in "\n".join(pi.notes())
             assert pi.file.read_bytes() == before
             assert len(home.server.requests) == requests
+            pi.until(lambda: len(home.seen("session_compact_failed")) >= 3, "what is only told")
             failed = [one["event"] for one in home.seen("session_compact_failed")]
             assert [(one["aborted"], one["plugin"]) for one in failed] == [
                 (True, "probe"),

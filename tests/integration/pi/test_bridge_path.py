@@ -60,7 +60,7 @@ def test_the_masking_plugin_masks_a_batch_and_everybody_gives_the_same_figures(t
     """Three files are read, 3,200 tokens each, then the trigger of 9,000 is reached; 500 are to be left."""
     script = [call("read", {"path": f"{name}.txt"}, f"call_{name}") for name in "abc"]
     script += [say("All read.", usage=(9990, 0, 10, 0)), say("You are welcome.")]
-    with live_home(tmp_path, script) as home:
+    with live_home(tmp_path, script, plugins=["masking"]) as home:
         for name in "abc":
             (home.project / f"{name}.txt").write_text(f"the words of {name} are many\n" * 450)
         mask = {"triggerTokens": 9000, "targetTokens": 500, "minClearTokens": 1000, "keepRecentTurns": 2}

@@ -101,9 +101,9 @@ def test_a_switch_a_fork_the_tree_and_a_reload(tmp_path: Path) -> None:
             assert "use its slash commands" in refused.stderr
 
             pi.slash(f"/go {users[1]}")
+            check_mirror(pi)  # asks the Python side, which by then has seen the move: that is only told, not awaited
             tree = home.seen("session_tree")[-1]
             assert tree["leaf"] == tree["event"]["new_leaf_id"]
-            check_mirror(pi)
             pi.prompt("Another second.")
             check_mirror(pi)
             assert texts(home.server.requests[-1], "user") == ["First.", "Another second."]

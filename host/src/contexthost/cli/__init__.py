@@ -37,6 +37,8 @@ _PLUGIN_COMMANDS: Final = {
     "mask": "contexthost-masking",
     "recall": "contexthost-relay",
     "relay": "contexthost-relay",
+    "status": "contexthost-masking",
+    "tree-query": "contexthost-masking",
 }
 """Commands of the known plugins → the package to install when one is missing."""
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from contexthost.cli.arguments import SESSION
 from contexthost.cli.models import Client, client, model_options
 from contexthost.context import Mode
 from contexthost.errors import ContexthostError, SettingsError
@@ -36,7 +37,7 @@ __all__ = ["command"]
 
 
 @click.command("chat")
-@click.argument("session", required=False)
+@click.argument("session", type=SESSION, required=False)
 @model_options
 @click.option("--system-prompt", metavar="TEXT", help="Recorded in the session when it differs.")
 def command(

@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from contexthost.cli.arguments import SESSION
 from contexthost.cli.models import Client, client, model_options
 from contexthost.cli.output import console, count, echo_json
 from contexthost.compaction import CompactionSettings, Preparation
@@ -24,7 +25,7 @@ __all__ = ["command"]
 
 
 @click.command("compact")
-@click.argument("session")
+@click.argument("session", type=SESSION)
 @click.option("--with", "plugin", metavar="NAME", help="The only plugin that may do it.")
 @click.option("--instructions", metavar="TEXT", help="What the summary should heed.")
 @click.option("--dry-run", is_flag=True, help="Show what would be summarised and kept; write nothing, ask nobody.")
@@ -87,7 +88,8 @@ async def _compact(
     window: int | None,
 ) -> dict[str, Any]:
     try:
-        async with open_file(path, window=window, owner="contexthost compact") as runtime:
+        info = asker.info if asker is not None else None
+        async with open_file(path, window=window, model=info, owner="contexthost compact") as runtime:
             lifecycle = _lifecycle(runtime, asker)
             before = runtime.authority.snapshot()
             if dry_run:

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import click
 
+from contexthost.cli.arguments import SESSION
 from contexthost.cli.output import bar, console, count, echo_json, print_table
 from contexthost.commands import usage_line
 from contexthost.config import HostSettings, load_settings
@@ -36,11 +41,26 @@ def open_authority(reference: str, context_window: int | None, *, owner: str = "
 
 
 @click.command("context")
-@click.argument("session")
+@click.argument("session", type=SESSION)
 @window_option
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def command(session: str, context_window: int | None, as_json: bool) -> None:
+@click.option(
+    "--html",
+    "html_file",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Write a page about it instead: its whole life as a picture, what could be done, what can be brought back.",
+)
+@click.option("--force", is_flag=True, help="With --html: replace FILE if it exists.")
+def command(session: str, context_window: int | None, as_json: bool, html_file: Path | None, force: bool) -> None:
     """Show where SESSION's context window goes: by category, and the largest entries."""
+    if html_file is not None:
+        if as_json:
+            raise click.UsageError("--json and --html are two different things: give one of them")
+        _write_html(session, context_window, html_file, force)
+        return
+    if force:
+        raise click.UsageError("--force is for --html")
     authority = open_authority(session, context_window)
     snapshot = authority.snapshot()
     parts = breakdown(snapshot)
@@ -48,6 +68,36 @@ def command(session: str, context_window: int | None, as_json: bool) -> None:
         echo_json(_to_json(authority.session, snapshot, parts))
     else:
         print_context(authority.session, snapshot, parts)
+
+
+def _write_html(reference: str, window: int | None, target: Path, force: bool) -> None:
+    import asyncio
+
+    from contexthost.cli.report import check_target, gather, page, write_report
+    from contexthost.drivers.file import open_file
+
+    path = find_session(reference)
+    check_target(target, path, force=force)
+
+    async def make() -> str:
+        async with open_file(path, window=window, owner="contexthost context") as runtime:
+            with _progress(len(runtime.session.entries)) as progress:
+                return page(await gather(runtime, progress=progress))
+
+    content = asyncio.run(make()).encode("utf-8", "replace")
+    write_report(target, content, path, force=force)
+    size = count(-(-len(content) // 1000))
+    click.echo(f"Wrote {one_line(str(target))} ({size} kB); open it in any browser.")
+
+
+@contextmanager
+def _progress(entries: int) -> Iterator[Callable[[int], None]]:
+    """A bar on standard error, where that is a terminal and there is enough to do."""
+    if entries < 2_000 or not sys.stderr.isatty():
+        yield lambda done: None
+        return
+    with click.progressbar(length=entries, label="Counting", file=sys.stderr) as shown:
+        yield shown.update
 
 
 def print_context(session: Session, snapshot: Snapshot, parts: Breakdown, *, largest: int = 10) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from contexthost.cli.arguments import SESSION
 from contexthost.cli.output import echo_json
 from contexthost.compaction import (
     CompactionSettings,
@@ -125,7 +126,7 @@ def _preparation(session: Session, snapshot: Snapshot, keep_recent: int) -> dict
 
 
 @click.command("inspect")
-@click.argument("sessions", nargs=-1, required=True, metavar="SESSION...")
+@click.argument("sessions", nargs=-1, required=True, type=SESSION, metavar="SESSION...")
 @click.option("--leaf", metavar="ID", help="Look from this entry instead of the last one.")
 @click.option(
     "--keep-recent", type=click.IntRange(min=0), default=20_000, show_default=True, help="Pi's keepRecentTokens."

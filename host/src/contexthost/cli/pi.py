@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from contexthost.cli.output import echo_json
+from contexthost.text import one_line
 
 __all__ = ["command"]
 
@@ -36,6 +37,8 @@ def install_command(agent_dir: Path | None, force: bool) -> None:
     installed = install.read_installed(agent_dir)
     assert installed is not None
     click.echo(f"Wrote {path}: every Pi session from now on runs the plugins of {installed.command[0]}.")
+    for warning in install.plugin_warnings():
+        click.echo(f"warning: {one_line(warning)}", err=True)
     for rival in install.rivals(agent_dir):
         click.echo(f"Note: {rival} takes part in compactions too; Pi takes the answer of the last extension.")
 

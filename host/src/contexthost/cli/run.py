@@ -8,11 +8,13 @@ from pathlib import Path
 
 import click
 
+from contexthost._dispatch import Caught
+from contexthost.cli.arguments import SESSION
 from contexthost.cli.output import echo_json
 from contexthost.commands import session_commands
 from contexthost.context import Tool, ToolResult
 from contexthost.drivers.file import open_file
-from contexthost.errors import ContexthostError, Unsupported
+from contexthost.errors import ContexthostError, PluginError, Unsupported
 from contexthost.session.find import find_session
 from contexthost.text import printable
 from contexthost.toolbox import tool_problem
@@ -21,7 +23,7 @@ __all__ = ["command", "tool_command"]
 
 
 @click.command("run", context_settings={"ignore_unknown_options": True})
-@click.argument("session")
+@click.argument("session", type=SESSION)
 @click.argument("slash_command", metavar="/COMMAND")
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def command(session: str, slash_command: str, arguments: tuple[str, ...]) -> None:
@@ -38,13 +40,15 @@ async def _run(path: Path, name: str, arguments: str) -> str | None:
             known = ", ".join(f"/{known}" for known in sorted(commands))
             raise Unsupported(f"there is no command /{name} here; there are: {known}")
         plugin, slash = commands[name]
-        text = await slash.handler(arguments, runtime.context(plugin))
-        await runtime.drain()
-        return text
+        with Caught() as caught:
+            text = await slash.handler(arguments, runtime.context(plugin))
+            await runtime.drain()
+            return text
+        raise _told(caught.error, f"/{name}")
 
 
 @click.command("tool")
-@click.argument("session")
+@click.argument("session", type=SESSION)
 @click.argument("name")
 @click.argument("arguments", metavar="JSON", default="{}")
 @click.option("--json", "as_json", is_flag=True, help="Print the whole result as JSON.")
@@ -77,6 +81,17 @@ async def _call(path: Path, name: str, arguments: dict[str, object]) -> ToolResu
         problem = tool_problem(tool, arguments)
         if problem is not None:
             raise ContexthostError(f"the arguments do not fit the tool {name}: {problem}")
-        result = await tool.handler(arguments, runtime.context(plugin))
-        await runtime.drain()
-        return result
+        with Caught() as caught:
+            result = await tool.handler(arguments, runtime.context(plugin))
+            await runtime.drain()
+            return result
+        raise _told(caught.error, f"the tool {name}")
+
+
+def _told(error: Exception | None, what: str) -> ContexthostError:
+    """A plugin's failure as one line; `--debug` shows where it came from."""
+    if isinstance(error, ContexthostError):
+        return error
+    failed = PluginError(f"{what} failed: {type(error).__name__}: {error}")
+    failed.__cause__ = error
+    return failed

@@ -12,7 +12,7 @@ from contexthost.config import HostSettings, load_settings
 from contexthost.context import AbortSignal, Mode, ModelInfo, NotifyLevel, Ui
 from contexthost.errors import Unsupported
 from contexthost.events import SessionShutdownEvent, SessionStartEvent
-from contexthost.projection import CustomDraft
+from contexthost.projection import CustomDraft, Snapshot
 from contexthost.runtime import Runtime, load_plugins
 from contexthost.session import Entry, Session
 from contexthost.text import printable
@@ -57,8 +57,9 @@ class FileDriver:
     has_ui = False
     signal: AbortSignal | None = None
 
-    def __init__(self) -> None:
+    def __init__(self, model: ModelInfo | None = None) -> None:
         self._runtime: Runtime | None = None
+        self._model = model
 
     def bind(self, runtime: Runtime) -> None:
         """Says which session it drives."""
@@ -66,12 +67,15 @@ class FileDriver:
 
     @property
     def model(self) -> ModelInfo | None:
-        """The model that the session last used, as far as the file names it."""
-        model = (self._runtime.authority.snapshot().model if self._runtime is not None else None) or {}
+        """The model that the command names, else the one that the session last used, as far as the file tells."""
+        if self._model is not None or self._runtime is None:
+            return self._model
+        snapshot = self._runtime.authority.snapshot()
+        model = snapshot.model or {}
         provider, model_id = model.get("provider"), model.get("modelId")
         if not isinstance(provider, str) or not isinstance(model_id, str):
             return None
-        return ModelInfo(provider=provider, id=model_id, api="")
+        return ModelInfo(provider=provider, id=model_id, api=_api_of(snapshot, provider, model_id))
 
     def ui(self, plugin: str) -> Ui:
         """Standard error."""
@@ -112,21 +116,37 @@ class FileDriver:
         """Nothing runs."""
 
 
+def _api_of(snapshot: Snapshot, provider: str, model_id: str) -> str:
+    """The protocol that the model's newest answer in the context came over; empty when it has none there."""
+    for projected in reversed(snapshot.entries):
+        probe = projected.source.probe if projected.source.type == "message" else None
+        if probe is not None and probe.role == "assistant" and (probe.provider, probe.model) == (provider, model_id):
+            api = (projected.source.message or {}).get("api")
+            return api if isinstance(api, str) else ""
+    return ""
+
+
 @asynccontextmanager
 async def open_file(
-    path: str | Path, *, plugins: Sequence[object] = (), window: int | None = None, owner: str = "contexthost"
+    path: str | Path,
+    *,
+    plugins: Sequence[object] = (),
+    window: int | None = None,
+    model: ModelInfo | None = None,
+    owner: str = "contexthost",
 ) -> AsyncIterator[Runtime]:
     """Opens a session file with the installed plugins, and ``plugins`` besides; opening writes nothing.
 
     Plugins get ``session_start`` on entering and ``session_shutdown`` on leaving. ``window`` is the context window in
-    tokens (``contextWindow`` of ``host.json`` by default), ``owner`` who locks the session when something is written.
+    tokens (``contextWindow`` of ``host.json`` by default), ``model`` what plugins see as the model in use (by default
+    the one that the session last used), ``owner`` who locks the session when something is written.
 
     Raises:
         SessionNotFound, SessionFormatError: the file cannot be used.
         PluginError: one of ``plugins`` cannot be registered.
     """
     settings = load_settings(HostSettings, "host")
-    driver = FileDriver()
+    driver = FileDriver(model)
     ui = FileUi()
     manager = load_plugins(settings.values, extra=plugins, report=lambda failure: ui.notify(str(failure), "warning"))
     session = Session.open(path, owner=owner)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from contexthost.context import AbortSignal, ModelInfo, ModelRequest
@@ -25,7 +25,7 @@ from contexthost.models.retry import ProviderError, event_error
 from contexthost.models.transport import Transport, endpoint
 from contexthost.models.usage import count, priced
 
-__all__ = ["RESPONSES_API", "ResponsesModel", "responses_body"]
+__all__ = ["RESPONSES_API", "ResponsesModel", "responses_body", "responses_items", "responses_usage"]
 
 RESPONSES_API: Final = "openai-responses"
 """Pi's name for the protocol."""
@@ -70,17 +70,7 @@ def responses_body(request: ModelRequest, info: ModelInfo) -> dict[str, Any]:
     items: list[dict[str, Any]] = []
     if prompt := system_prompt(request.messages):
         items.append({"role": "developer" if info.reasoning else "system", "content": prompt})
-    item_ids: set[object] = set()
-    for index, message in enumerate(conversation(request.messages, info, _responses_id)):
-        if message["role"] == "user":
-            content = [_input_part(block) for block in message["content"] if block.get("text") != ""]
-            if content:
-                items.append({"role": "user", "content": content})
-        elif message["role"] == "assistant":
-            items += _without_repeated_ids(_output_items(message, info, index), item_ids, f"msg_{index}")
-        else:
-            call_id = message["toolCallId"].partition("|")[0]
-            items.append({"type": "function_call_output", "call_id": call_id, "output": _output(message)})
+    items += responses_items(request.messages, info)
 
     body: dict[str, Any] = {"model": info.id, "input": items, "stream": True, "store": False}
     if request.session_id is not None:
@@ -105,6 +95,23 @@ def responses_body(request: ModelRequest, info: ModelInfo) -> dict[str, Any]:
             body["reasoning"] = {"effort": effort, "summary": "auto"}
             body["include"] = ["reasoning.encrypted_content"]
     return body
+
+
+def responses_items(messages: Sequence[Message], info: ModelInfo) -> list[dict[str, Any]]:
+    """The conversation as input items for this model, without the system prompt; every call has its output."""
+    items: list[dict[str, Any]] = []
+    item_ids: set[object] = set()
+    for index, message in enumerate(conversation(messages, info, _responses_id)):
+        if message["role"] == "user":
+            content = [_input_part(block) for block in message["content"] if block.get("text") != ""]
+            if content:
+                items.append({"role": "user", "content": content})
+        elif message["role"] == "assistant":
+            items += _without_repeated_ids(_output_items(message, info, index), item_ids, f"msg_{index}")
+        else:
+            call_id = message["toolCallId"].partition("|")[0]
+            items.append({"type": "function_call_output", "call_id": call_id, "output": _output(message)})
+    return items
 
 
 def _responses_id(call_id: str) -> str:

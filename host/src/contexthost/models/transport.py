@@ -23,7 +23,7 @@ from contexthost.messages import Message
 from contexthost.models.answer import ABORTED, AnswerReader, Draft
 from contexthost.models.retry import DelayTooLong, ProviderError, RetryPolicy, delay_before, may_retry, refusal
 
-__all__ = ["Timeouts", "Transport"]
+__all__ = ["Timeouts", "Transport", "encode"]
 
 _ERROR_BODY_MAX: Final = 64 * 1024
 """Bytes read of the body of an error."""

@@ -18,6 +18,7 @@ from contexthost.events import EVENTS, SessionShutdownEvent, SessionStartEvent
 from contexthost.pi.commands import HostCommands
 from contexthost.pi.driver import PiDriver, current_signal
 from contexthost.pi.hooks import Hooks
+from contexthost.pi.lanes import Lane
 from contexthost.pi.manifest import manifest_digest, manifest_of
 from contexthost.pi.mirror import Gap, Mirror, NotWhole
 from contexthost.pi.protocol import (
@@ -43,6 +44,8 @@ _ABORT_GRACE: Final = 1.0
 
 _SHUTDOWN_SECONDS: Final = 2.0
 _LOCK_RETRY_SECONDS: Final = 2.0
+_LOCK_TOLD: Final = 3
+"""The attempt after which the user is told: a short write by a command is none of their business."""
 
 _log = logging.getLogger(__name__)
 
@@ -55,34 +58,6 @@ class Refused(Exception):
     def __init__(self, code: int, message: str) -> None:
         super().__init__(message)
         self.code = code
-
-
-class Lane:
-    """Work that must be done in order: each piece begins when the one before it is over, however that ended."""
-
-    def __init__(self) -> None:
-        self._last: asyncio.Future[Any] | None = None
-
-    def enter(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
-        """Queues a piece of work."""
-        task = asyncio.get_running_loop().create_task(self._follow(self._last, work))
-        self._last = task
-        return task
-
-    def fork(self) -> Lane:
-        """Another lane, whose work begins when all that is queued here now is over."""
-        made = Lane()
-        made._last = self._last
-        return made
-
-    async def _follow(self, before: asyncio.Future[Any] | None, work: Coroutine[Any, Any, Any]) -> Any:
-        try:
-            if before is not None and not before.done():
-                await asyncio.wait({before})
-        except asyncio.CancelledError:
-            work.close()
-            raise
-        return await work
 
 
 class Bridge:
@@ -249,6 +224,7 @@ class Bridge:
         )
         self._runtime.compacting = self._extend
         self._runtime.find_credential = self._driver.credential
+        self._runtime.find_headers = self._driver.model_headers
         self._hooks = Hooks(self._runtime, self._driver, self._peer)
         self._keep_lock()
         self._serve(message, self._started(message.event), "run")
@@ -287,14 +263,18 @@ class Bridge:
             _log.exception("plugin %s: whether %s is available could not be found out", plugin, item.name)
             return False
 
-    def _keep_lock(self) -> None:
-        """Takes the session's lock; while another writer has it, asks again now and then."""
+    def _keep_lock(self, attempt: int = 1) -> None:
+        """Takes the session's lock; while another writer has it, asks again now and then, and tells it once."""
         if self._mirror is None or self._ended:
             return
         problem = self._mirror.hold()
-        if problem is not None:
-            _log.warning("%s", problem)
-            asyncio.get_running_loop().call_later(_LOCK_RETRY_SECONDS, self._keep_lock)
+        if problem is None:
+            return
+        _log.warning("%s", problem)
+        if attempt == _LOCK_TOLD:
+            text = f"contexthost: {problem}. Until then others can write to this session too."
+            self._peer.notify("ui/notify", {"message": text, "level": "warning"})
+        asyncio.get_running_loop().call_later(_LOCK_RETRY_SECONDS, self._keep_lock, attempt + 1)
 
     async def _end(self, message: Message) -> Any:
         await self._shut_down(message.event.get("reason"), text_or_none(message.event.get("targetSessionFile")))

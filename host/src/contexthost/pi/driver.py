@@ -8,8 +8,9 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from typing import Any, Final, cast
 
 from contexthost.context import AbortSignal, Mode, ModelInfo, NotifyLevel, Ui
-from contexthost.errors import CompactionFailed, ContexthostError, NothingToCompact, Unsupported
-from contexthost.pi.protocol import NOTHING_TO_COMPACT, UNSUPPORTED, Peer, RemoteError
+from contexthost.errors import CompactionCancelled, CompactionFailed, ContexthostError, NothingToCompact, Unsupported
+from contexthost.pi.protocol import CANCELLED, NOTHING_TO_COMPACT, UNSUPPORTED, Peer, RemoteError
+from contexthost.pi.wire import headers_from_pi
 from contexthost.session import Entry
 from contexthost.text import printable
 
@@ -166,6 +167,7 @@ class PiDriver:
             answer = await asked
         except RemoteError as error:
             kinds: dict[int, type[ContexthostError]] = {
+                CANCELLED: CompactionCancelled,
                 NOTHING_TO_COMPACT: NothingToCompact,
                 UNSUPPORTED: Unsupported,
             }
@@ -202,6 +204,16 @@ class PiDriver:
             return None
         key = answer.get("key") if isinstance(answer, dict) else None
         return key.strip() or None if isinstance(key, str) else None
+
+    async def model_headers(self) -> Mapping[str, str]:
+        """The headers of the model in use as Pi resolves them now: those of ``models.json`` stand in no model."""
+        known = self._model.headers if self._model is not None else {}
+        try:
+            answer = await self._peer.request("model/headers", {})
+        except RemoteError:
+            return known
+        found = answer.get("headers") if isinstance(answer, dict) else None
+        return {**known, **headers_from_pi(found)}
 
     async def _tell(self, plugin: str, asked: Coroutine[Any, Any, Any], failure: str) -> None:
         try:

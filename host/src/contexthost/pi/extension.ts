@@ -8,7 +8,7 @@
  */
 
 import { type ChildProcess, spawn } from "node:child_process";
-import { randomUUID } from "node:crypto";
+import { createHash, randomUUID } from "node:crypto";
 
 /** Filled in by `contexthost pi install`: what to start, and what the plugins register. */
 const INSTALLED = {
@@ -27,12 +27,13 @@ const PROTOCOL = 1;
 const limits = { start: 10, answer: 2, compaction: 120, tool: 600, heartbeat: 5, end: 2 };
 
 const MISSED_HEARTBEATS = 3;
+const STARTING = 5000; // milliseconds from an input to its run, at most: it may fail before it starts
 const BACK_OFF = { first: 1000, factor: 4, longest: 300_000, healthyAfter: 60_000 }; // milliseconds
 const HELD = "contexthost:held";
 const SENT = "contexthost:sent";
 const MARK = "contexthost:addressed:";
 
-const CODE = { methodNotFound: -32601, versionMismatch: -32001, unsupported: -32002, nothingToCompact: -32003, failed: -32004 };
+const CODE = { methodNotFound: -32601, versionMismatch: -32001, unsupported: -32002, nothingToCompact: -32003, failed: -32004, cancelled: -32800 };
 
 type Answer = { ok: true; value: any } | { ok: false; why: "late" | "gone" | "aborted" | "refused"; code?: number; message: string };
 
@@ -184,6 +185,9 @@ type HeldInput = { id: string; order: number; text: string; images: any[] };
 /** A message on its way into Pi: how often it was tried, and how often a try came through `input`. */
 type Sending = { text: string; tries: number; passed: number; done?: (problem?: string) => void };
 
+/** A compaction that goes on: its mark, whom it is addressed to, and why that plugin did not make it. */
+type Compacting = { nonce: string; to?: string; problem?: string };
+
 /** The session that this instance of the extension was made for; a switch or a reload makes another instance. */
 class Session {
   private ctx: any;
@@ -193,6 +197,8 @@ class Session {
   private broken = false; // cannot work before something is installed anew
   private over = false;
   private running = false; // between agent_start and agent_settled
+  private startingSince = 0; // an input has gone through, and its run has not started yet
+  private readonly inputs = new Set<Promise<any>>(); // being looked at
   private reason: any = { reason: "startup" };
   private backOff = BACK_OFF.first;
   private nextStart = 0;
@@ -201,6 +207,7 @@ class Session {
   private readonly told = new Set<string>();
   private readonly registered = new Set<string>();
   private wants = new Set<string>();
+  private inactive: string[] = []; // tools that were taken from the model
   private watch = { headers: false, requests: false };
   // How far the Python side knows the session.
   private sent = 0;
@@ -214,7 +221,7 @@ class Session {
   private holdTimer?: ReturnType<typeof setTimeout>;
   private sending: Sending[] = [];
   // The compaction that is going on, as far as this extension knows.
-  private compacting?: { nonce: string; to?: string };
+  private compacting?: Compacting;
   private addressedTo?: string;
 
   constructor(private readonly pi: any) {
@@ -222,12 +229,13 @@ class Session {
     for (const command of INSTALLED.commands) this.registerCommand(command);
     pi.on("session_start", (event: any, ctx: any) => this.begin(event, ctx));
     pi.on("session_shutdown", (event: any) => this.end(event));
-    pi.on("input", (event: any) => this.input(event));
+    pi.on("input", (event: any) => this.track(this.input(event)));
     pi.on("session_before_compact", (event: any) => this.beforeCompact(event));
     pi.on("session_compact", (event: any) => this.compacted(event));
     pi.on("session_compact_failed", (event: any) => this.compactFailed(event));
     pi.on("agent_start", () => {
       this.running = true;
+      this.startingSince = 0;
       this.tell("agent_start", {});
     });
     pi.on("agent_settled", (event: any) => {
@@ -323,7 +331,8 @@ class Session {
     this.ready = true;
     this.wants = new Set(started.value.wants);
     this.registerWanted();
-    this.deactivate(new Set(started.value.unavailableTools));
+    this.reactivate();
+    this.deactivate(started.value.unavailableTools);
     if (greeting.value.manifest !== INSTALLED.digest) {
       this.tellOnce("manifest", "contexthost: plugins have changed; run `contexthost pi install` and /reload.", "warning");
     }
@@ -377,7 +386,7 @@ class Session {
     clearInterval(this.heartbeat);
     if (this.over) return;
     // Never there: its tools go, too. After it has run they stay, or else the prompt cache would be lost.
-    if (neverRan && this.wants.size === 0) this.deactivate(new Set(INSTALLED.tools.map((tool) => tool.name)));
+    if (neverRan && this.wants.size === 0) this.deactivate(INSTALLED.tools.map((tool) => tool.name));
     if (this.broken) return;
     if (lived > BACK_OFF.healthyAfter) this.backOff = BACK_OFF.first;
     this.nextStart = Date.now() + this.backOff;
@@ -542,7 +551,9 @@ class Session {
     if (answer?.compaction) return { compaction: answer.compaction };
     if (!to) return undefined; // Pi's own summary, or another extension's
     // Addressed to one plugin: nobody else may do it in its place, and no model.
-    this.notify(`contexthost: ${to} did not compact${answer?.problem ? ` (${answer.problem})` : ""}; nothing was changed.`, "error");
+    const problem = `${to} did not compact${answer?.problem ? ` (${answer.problem})` : ""}`;
+    this.compacting.problem = problem; // Pi says of it only that it was cancelled
+    this.notify(`contexthost: ${problem}; nothing was changed.`, "error");
     return { cancel: true };
   }
 
@@ -587,8 +598,12 @@ class Session {
     return undefined;
   }
 
-  private compact(connection: Connection, id: number, asked: any): void {
-    const busy = !this.ctx.isIdle();
+  private async compact(connection: Connection, id: number, asked: any): Promise<void> {
+    // An input that is being looked at may start a run, which a compaction must not meet half-way, or be held for it.
+    while (this.inputs.size > 0) await Promise.allSettled(this.inputs);
+    if (this.over) return;
+    // From here to `ctx.compact` nothing is awaited: what is looked at is what the compaction meets.
+    const busy = !this.ctx.isIdle() || Date.now() - this.startingSince < STARTING;
     if (this.isCompacting()) {
       connection.refuse(id, CODE.unsupported, "a compaction is going on already");
       return;
@@ -598,7 +613,7 @@ class Session {
       return;
     }
     const nonce = randomUUID();
-    const mine = { nonce, to: asked.to ?? undefined };
+    const mine: Compacting = { nonce, to: asked.to ?? undefined };
     this.compacting = mine;
     const instructions = asked.instructions ?? undefined;
     const over = () => {
@@ -616,13 +631,26 @@ class Session {
       onError: (error: Error) => {
         if (this.over) return; // never act in a session that is ending
         const nothing = /nothing to compact|already compacted/i.test(error.message);
-        connection.refuse(id, nothing ? CODE.nothingToCompact : CODE.failed, error.message);
+        const cancelled = !mine.problem && /cancelled/i.test(error.message);
+        const code = nothing ? CODE.nothingToCompact : cancelled ? CODE.cancelled : CODE.failed;
+        connection.refuse(id, code, mine.problem ?? error.message);
         over();
       },
     });
   }
 
   // Input, held and sent ------------------------------------------------------------------------------------------------
+
+  private async track(looked: Promise<any>): Promise<any> {
+    this.inputs.add(looked);
+    try {
+      const result = await looked;
+      if (result.action !== "handled" && !this.running) this.startingSince = Date.now();
+      return result;
+    } finally {
+      this.inputs.delete(looked);
+    }
+  }
 
   private async input(event: any): Promise<any> {
     const order = ++this.order;
@@ -652,7 +680,8 @@ class Session {
   private hold(order: number, text: string, images: any[] | undefined): any {
     const item = { id: randomUUID(), order, text, images: images ?? [] };
     const session = this.ctx.sessionManager.getSessionId();
-    this.pi.appendEntry(HELD, { id: item.id, session, text, images: item.images.length });
+    const sha256 = createHash("sha256").update(text).digest("hex");
+    this.pi.appendEntry(HELD, { id: item.id, session, text, images: item.images.length, sha256 });
     this.held.push(item);
     if (!this.holding) {
       this.holding = true;
@@ -705,6 +734,10 @@ class Session {
         setTimeout(attempt, 100); // Pi refuses prompts meanwhile
         return;
       }
+      if (!this.running && this.isStarting(sending)) {
+        setTimeout(attempt, 25); // Pi loses the second of two that come before the first one's run
+        return;
+      }
       if (sending.tries >= 20) {
         this.drop(sending, "Pi did not take it");
         return;
@@ -714,6 +747,12 @@ class Session {
       setTimeout(attempt, 250 * sending.tries);
     };
     attempt();
+  }
+
+  /** Whether something else is on its way to a run that has not begun: Pi is neither idle nor ready to queue then. */
+  private isStarting(sending: Sending): boolean {
+    const others = this.sending.some((other) => other !== sending && other.tries > 0 && other.passed === 0);
+    return others || this.inputs.size > 0 || Date.now() - this.startingSince < STARTING;
   }
 
   private drop(sending: Sending, problem: string): void {
@@ -815,11 +854,19 @@ class Session {
           () => answer({ key: null }),
         );
         return;
+      case "model/headers":
+        // Those that the user set up in models.json: Pi resolves them for each request and puts them into no model.
+        this.ctx.modelRegistry.getApiKeyAndHeaders(this.ctx.model).then(
+          (found: any) => answer({ headers: found.headers ?? {} }),
+          () => answer({ headers: {} }),
+        );
+        return;
       case "provider/watch":
         this.watch = { headers: event.headers, requests: event.requests };
         return;
       case "session/compact":
-        return this.compact(connection, id!, event);
+        void this.compact(connection, id!, event).catch((error) => connection.refuse(id!, CODE.failed, String(error)));
+        return;
       case "session/send":
         return this.send(event.text, event.images, false, (problem) =>
           problem ? connection.refuse(id!, CODE.failed, problem) : connection.answer(id!, {}),
@@ -888,9 +935,18 @@ class Session {
     });
   }
 
-  private deactivate(names: Set<string>): void {
+  private deactivate(names: string[]): void {
     const active: string[] = this.pi.getActiveTools();
-    if (active.some((name) => names.has(name))) this.pi.setActiveTools(active.filter((name) => !names.has(name)));
+    const gone = active.filter((name) => names.includes(name));
+    if (gone.length === 0) return;
+    this.inactive = gone;
+    this.pi.setActiveTools(active.filter((name) => !gone.includes(name)));
+  }
+
+  /** After all: what was taken away when the Python side did not start. */
+  private reactivate(): void {
+    if (this.inactive.length > 0) this.pi.setActiveTools([...this.pi.getActiveTools(), ...this.inactive]);
+    this.inactive = [];
   }
 }
 

@@ -20,6 +20,7 @@ from contexthost.errors import ContexthostError
 from contexthost.pi.commands import HostCommands
 from contexthost.pi.manifest import manifest_digest, manifest_of
 from contexthost.pi.protocol import PROTOCOL_VERSION
+from contexthost.plugins import PluginManager
 from contexthost.runtime import load_plugins
 
 __all__ = [
@@ -29,6 +30,7 @@ __all__ = [
     "answers",
     "extension_path",
     "install",
+    "plugin_warnings",
     "read_installed",
     "rivals",
     "uninstall",
@@ -66,13 +68,18 @@ def extension_path(agent_dir: Path | None = None) -> Path:
     return (agent_dir or paths.pi_agent_dir()) / "extensions" / FILE_NAME
 
 
-def _manifest() -> dict[str, Any]:
-    return manifest_of(load_plugins(load_settings(HostSettings, "host").values, extra=[HostCommands()]))
+def _plugins() -> PluginManager:
+    return load_plugins(load_settings(HostSettings, "host").values, extra=[HostCommands()])
+
+
+def plugin_warnings() -> list[str]:
+    """What is wrong with the plugins that would run in Pi."""
+    return _plugins().warnings
 
 
 def _text() -> str:
     """The extension as it would be written now: by this interpreter, for the plugins that it has."""
-    manifest = _manifest()
+    manifest = manifest_of(_plugins())
     # -P: the directory that Pi runs in must not be a place that modules are imported from.
     command = [sys.executable, "-P", "-m", "contexthost", "pi", "serve"]
     values = {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import importlib.metadata
+import io
 import logging
 import logging.handlers
 import os
@@ -63,12 +64,20 @@ def _end_in_any_case() -> None:
     threading.Thread(target=end, name="bridge-end", daemon=True).start()
 
 
+class _PrivateLog(logging.handlers.RotatingFileHandler):
+    """A log that only its owner may read (0600): what fails in a plugin may quote the session."""
+
+    def _open(self) -> io.TextIOWrapper:
+        descriptor = os.open(self.baseFilename, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        return io.TextIOWrapper(os.fdopen(descriptor, "ab"), encoding=self.encoding, errors=self.errors)
+
+
 def _log_to_file() -> None:
     """The log of this process: the one place where all of a plugin's failures can be read."""
     handler: logging.Handler
     try:
         directory = paths.private_dir(paths.state_dir())
-        handler = logging.handlers.RotatingFileHandler(
+        handler = _PrivateLog(
             directory / "pi-bridge.log", maxBytes=_LOG_BYTES, backupCount=1, encoding="utf-8", errors="backslashreplace"
         )
     except OSError:

@@ -23,6 +23,7 @@ __all__ = [
     "compaction_to_pi",
     "draft_from_pi",
     "draft_to_pi",
+    "headers_from_pi",
     "images_from_pi",
     "input_to_pi",
     "model_from_pi",
@@ -48,7 +49,6 @@ def model_from_pi(value: Any) -> ModelInfo | None:
         return None
     cache = value.get("promptCache")
     cache = cache if isinstance(cache, dict) else {}
-    headers = value.get("headers")
     cost = value.get("cost")
     levels, takes = value.get("thinkingLevelMap"), value.get("input")
     return ModelInfo(
@@ -63,15 +63,18 @@ def model_from_pi(value: Any) -> ModelInfo | None:
         if isinstance(cost, dict)
         else {},
         base_url=text_or_none(value.get("baseUrl")),
-        headers={str(key): text for key, text in headers.items() if isinstance(text, str)}
-        if isinstance(headers, dict)
-        else {},
+        headers=headers_from_pi(value.get("headers")),
         reasoning=value.get("reasoning") is True,
         thinking_levels={str(key): text for key, text in levels.items() if text is None or isinstance(text, str)}
         if isinstance(levels, dict)
         else {},
         images=not isinstance(takes, list) or "image" in takes,
     )
+
+
+def headers_from_pi(value: Any) -> dict[str, str]:
+    """Headers as Pi has them; null means that one is not sent."""
+    return {str(key): text for key, text in value.items() if isinstance(text, str)} if isinstance(value, dict) else {}
 
 
 def _count(value: Any) -> int | None:

@@ -11,7 +11,7 @@ from contexthost.projection.entries import ProjectedEntry
 from contexthost.projection.snapshot import Snapshot
 from contexthost.tokens import TokenCounter, block_tokens, message_tokens
 
-__all__ = ["Breakdown", "Category", "LargeEntry", "breakdown", "main_argument"]
+__all__ = ["ORDER", "Breakdown", "Category", "LargeEntry", "breakdown", "main_argument", "pieces"]
 
 _CATEGORY_OF_ROLE: Final = {
     "system": "system",
@@ -23,7 +23,7 @@ _CATEGORY_OF_ROLE: Final = {
     "compactionSummary": "summaries",
 }
 _CATEGORY_OF_BLOCK: Final = {"thinking": "thinking", "toolCall": "tool calls"}
-_ORDER: Final = (
+ORDER: Final = (
     "system", "user", "assistant", "thinking", "tool calls", "tool results", "summaries", "masked", "other",
 )  # fmt: skip
 
@@ -68,11 +68,11 @@ def breakdown(snapshot: Snapshot, *, largest: int = 10) -> Breakdown:
             for call in _calls(message):
                 if isinstance(call.get("id"), str):
                     arguments[call["id"]] = main_argument(call.get("arguments"))
-        for key, tokens in _pieces(entry, counter):
+        for key, tokens in pieces(entry, counter):
             piece = sums.setdefault(key, [0, 0])
             piece[0] += 1
             piece[1] += tokens
-    ranked = sorted(sums.items(), key=lambda item: (_ORDER.index(item[0][0]), -item[1][1], item[0][1] or ""))
+    ranked = sorted(sums.items(), key=lambda item: (ORDER.index(item[0][0]), -item[1][1], item[0][1] or ""))
     categories = tuple(Category(name, tool, count, tokens) for (name, tool), (count, tokens) in ranked)
     big = sorted((entry for entry in snapshot.entries if entry.tokens), key=lambda entry: -entry.tokens)[:largest]
     return Breakdown(
@@ -92,7 +92,8 @@ def main_argument(arguments: Any) -> str:
     return next((value for value in arguments.values() if isinstance(value, str)), "")
 
 
-def _pieces(entry: ProjectedEntry, counter: TokenCounter) -> Iterator[tuple[tuple[str, str | None], int]]:
+def pieces(entry: ProjectedEntry, counter: TokenCounter) -> Iterator[tuple[tuple[str, str | None], int]]:
+    """An entry's content by category and, for results, tool, with the tokens of each piece."""
     for message in entry.messages:
         role = message.get("role")
         content = message.get("content")

@@ -106,6 +106,12 @@ class Snapshot:
             return None
         return position
 
+    @property
+    def since_checkpoint(self) -> Sequence[ProjectedEntry]:
+        """The entries behind the compaction in force and what it kept; all of them when there is none. Costs as much
+        as it gives, however long the kept range is."""
+        return self.entries[self._tail_start :]
+
     @functools.cached_property
     def messages(self) -> Sequence[Message]:
         """What the model sees, as Pi's projection has it; to be read, not written."""

@@ -6,11 +6,12 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
-from contexthost.errors import InvalidDraft
+from contexthost.errors import ContexthostError, InvalidDraft
 from contexthost.messages import Message
 from contexthost.projection.drafts import CompactionDraft, ContextEditDraft, CustomDraft, CustomMessageDraft, Draft
 from contexthost.projection.overlay import EntrySource
 from contexthost.projection.snapshot import Snapshot
+from contexthost.session.entries import encode_json
 
 __all__ = ["check_draft", "check_pairs"]
 
@@ -31,9 +32,11 @@ def check_draft(draft: Draft, snapshot: Snapshot, session: EntrySource) -> None:
         if not draft.custom_type:
             raise InvalidDraft("a custom message needs a type")
         _check_content(draft.content, "custom message")
+        _check_json(draft.details, "a custom message's details")
     elif isinstance(draft, CustomDraft):
         if not draft.custom_type:
             raise InvalidDraft("a custom entry needs a type")
+        _check_json(draft.data, "a custom entry's data")
     else:
         raise InvalidDraft(f"{draft!r} is not a draft")
 
@@ -66,14 +69,30 @@ def _check_content(content: Any, what: str) -> None:
             raise InvalidDraft(f"{what}: a text block without text")
 
 
+def _check_json(value: Any, what: str) -> None:
+    try:
+        encode_json({"value": value})
+    except ContexthostError as error:
+        raise InvalidDraft(f"{what} is not JSON: {error}") from error
+
+
 def _check_compaction(draft: CompactionDraft, snapshot: Snapshot, session: EntrySource) -> None:
-    if not draft.summary.strip():
+    # Plugins are not type-checked: what they give may be anything.
+    summary: Any = draft.summary
+    tokens: Any = draft.tokens_before
+    first: Any = draft.first_kept_entry_id
+    if not isinstance(summary, str) or not summary.strip():
         raise InvalidDraft("a compaction with an empty summary would lose the history it stands for")
-    if draft.tokens_before is not None and draft.tokens_before < 0:
+    if tokens is not None and (not isinstance(tokens, int) or isinstance(tokens, bool)):
+        raise InvalidDraft(f"a compaction's tokens_before must be a whole number, not {tokens!r}")
+    if tokens is not None and tokens < 0:
         raise InvalidDraft("a compaction's tokens_before cannot be negative")
-    first = draft.first_kept_entry_id
+    _check_json(draft.details, "a compaction's details")
+    _check_json(draft.usage, "a compaction's usage")
     if first is None:
         return
+    if not isinstance(first, str):
+        raise InvalidDraft(f"a compaction's first kept entry is named by its id, not by {first!r}")
     if session.get(first) is None:
         raise InvalidDraft(f"first kept entry {first} not found: all history would silently be lost")
     if snapshot.position(first) is None and all(entry.id != first for entry in snapshot.branch):

@@ -52,7 +52,7 @@ class SessionLock:
         if self._lock is not None:
             return
         try:
-            self._directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+            paths.private_dir(self._directory)
             lock = filelock.FileLock(self._lock_file, timeout=0, mode=0o600, thread_local=False)
             lock.acquire()
         except filelock.Timeout:
@@ -66,7 +66,9 @@ class SessionLock:
         note = {"pid": os.getpid(), "owner": self._owner, "path": str(self._path), "since": time.time()}
         # Only for other people's error messages: the lock itself does not depend on it.
         with contextlib.suppress(OSError):
-            self._owner_file.write_text(json.dumps(note), encoding="utf-8")
+            descriptor = os.open(self._owner_file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+            with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+                json.dump(note, file)
 
     def release(self) -> None:
         """Gives the lock back; a no-op when it is not held."""

@@ -204,11 +204,7 @@ class Session:
             self.revision += 1
 
     def new_id(self, taken: Container[str] = ()) -> str:
-        """An entry id that the session does not have: 8 hex digits, as in Pi; a whole UUID if those run out.
-
-        Args:
-            taken: ids that are not to be used either; a set, where there are many.
-        """
+        """An entry id that the session does not have: 8 hex digits, as in Pi; a whole UUID if those run out."""
         for _ in range(100):
             made = uuid.uuid4().hex[:8]
             if made not in self._tree.by_id and made not in taken:
@@ -341,7 +337,7 @@ class Session:
         lines: list[bytes] = []
         parent = self.leaf_id
         stamp = now_iso()
-        made: dict[str, None] = {}  # in order
+        made: dict[str, None] = {}  # in order; a batch may hold very many
         for payload in payloads:
             kind = payload.get("type")
             if not isinstance(kind, str) or kind == "session":

@@ -18,9 +18,11 @@ if TYPE_CHECKING:
 
     from contexthost.config import Loaded, SettingsSpec
     from contexthost.context import Command, Context
+    from contexthost.estimates import Estimate
     from contexthost.events import (
         Cancel,
         CompactionResult,
+        ContextEstimatesEvent,
         SessionBeforeCompactEvent,
         SessionCompactEvent,
         SessionCompactFailedEvent,
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
     from contexthost_jev.settings import JevSettings
 
 __all__ = [
+    "context_estimates",
     "register_cli",
     "register_commands",
     "register_settings",
@@ -95,8 +98,10 @@ def session_start(event: SessionStartEvent, ctx: Context) -> None:
     """Reads the settings; says once per process whether there is a key."""
     _process.loaded = None
     _process.settings()
-    # After a reload the process may be a new one, but the user has been told. A command has nobody to tell.
-    if _process.greeted or event.reason == "reload" or ctx.mode == "print":
+    # Pi starts a process for each session, and anew after a reload: only the first is news to the user. A command has
+    # nobody to tell.
+    goes_on = event.reason in ("reload", "new", "fork") or event.previous_session_file is not None
+    if _process.greeted or goes_on or ctx.mode == "print":
         return
     _process.greeted = True
 
@@ -154,6 +159,14 @@ def session_compact_failed(event: SessionCompactFailedEvent, ctx: Context) -> No
     made = _process.running.pop(ctx.session.id, None)
     if event.aborted and made is not None and made.outcome == "aborted":
         ctx.ui.notify(made.text)
+
+
+@hookimpl
+async def context_estimates(event: ContextEstimatesEvent) -> Estimate:
+    """The most that a compaction could save; async because it may take seconds."""
+    from contexthost_jev.report import estimate
+
+    return estimate(event.snapshot)
 
 
 async def _status(arguments: str, ctx: Context) -> str:

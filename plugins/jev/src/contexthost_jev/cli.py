@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from contexthost.cli.arguments import SESSION
+
 if TYPE_CHECKING:
     from contexthost_jev.planning import SessionPlan
 
@@ -19,7 +21,7 @@ def jev() -> None:
 
 
 @jev.command("status")
-@click.argument("session", required=False)
+@click.argument("session", type=SESSION, required=False)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def status_command(session: str | None, as_json: bool) -> None:
     """Show whether a key is there (never the key), the options in force, and SESSION's last compaction by jev."""
@@ -56,7 +58,7 @@ def setup_command(values: str | None, yes: bool) -> None:
 
 
 @jev.command("plan")
-@click.argument("session")
+@click.argument("session", type=SESSION)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def plan_command(session: str, as_json: bool) -> None:
     """Show what a compaction of SESSION would ask Jev; no request is made and nothing is written."""

@@ -5,25 +5,49 @@ This module is the plugin; everything heavy is imported when a hook first needs 
 
 from __future__ import annotations
 
-import logging
-from typing import TYPE_CHECKING
+import weakref
+from typing import TYPE_CHECKING, Any
 
 from contexthost.hookspecs import hookimpl
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     import click
 
     from contexthost.config import SettingsSpec
-    from contexthost.context import Context
-    from contexthost.events import AgentBeforeSettleEvent, Boundary, SessionStartEvent
-    from contexthost_masking.settings import MaskingSettings
+    from contexthost.context import Command, Context, Tool, ToolResult
+    from contexthost.estimates import Estimate
+    from contexthost.events import (
+        AgentBeforeSettleEvent,
+        AgentSettledEvent,
+        Boundary,
+        ContextEstimatesEvent,
+        SessionCompactEvent,
+        SessionStartEvent,
+        SessionTreeEvent,
+        TurnEndEvent,
+    )
+    from contexthost_masking.live import Live
 
-__all__ = ["agent_before_settle", "register_cli", "register_settings", "session_start"]
+__all__ = [
+    "agent_before_settle",
+    "agent_settled",
+    "context_estimates",
+    "register_cli",
+    "register_commands",
+    "register_settings",
+    "register_tools",
+    "session_compact",
+    "session_start",
+    "session_tree",
+    "turn_end",
+]
 
-_log = logging.getLogger(__name__)
-_settings: MaskingSettings | None = None  # per user, hence the same for every session of the process
+_live: weakref.WeakKeyDictionary[Context, Live] = weakref.WeakKeyDictionary()  # a context lives as long as its session
+
+
+# Registrations -------------------------------------------------------------------------------------------------------
 
 
 @hookimpl
@@ -37,42 +61,118 @@ def register_settings() -> Sequence[SettingsSpec]:
 
 @hookimpl
 def register_cli() -> Sequence[click.Command]:
-    """``contexthost mask``."""
+    """``contexthost mask``, ``status`` and ``tree-query``."""
     from contexthost_masking.cli import mask
+    from contexthost_masking.cli_query import status, tree_query
 
-    return [mask]
-
-
-@hookimpl
-def session_start(event: SessionStartEvent) -> None:
-    """Reads the settings."""
-    _read_settings()
+    return [mask, status, tree_query]
 
 
 @hookimpl
-def agent_before_settle(event: AgentBeforeSettleEvent, ctx: Context) -> Boundary | None:
+def register_commands() -> Sequence[Command]:
+    """``/compaction-status``."""
+    from contexthost.context import Command
+
+    return [
+        Command(
+            name="compaction-status",
+            description="Show usage, thresholds, masks and compactions of this session.",
+            handler=_status,
+        )
+    ]
+
+
+@hookimpl
+def register_tools() -> Sequence[Tool]:
+    """``context_tree_query``."""
+    from contexthost.context import Tool
+    from contexthost_masking.query import DESCRIPTION, PARAMETERS, TOOL
+
+    return [Tool(name=TOOL, description=DESCRIPTION, parameters=PARAMETERS, handler=_query)]
+
+
+async def _status(arguments: str, ctx: Context) -> str:
+    return _of(ctx).status(ctx).text()
+
+
+async def _query(arguments: Mapping[str, Any], ctx: Context) -> ToolResult:
+    from contexthost.context import ToolResult
+    from contexthost_masking.query import QueryError, Request, answer
+
+    try:
+        request = Request.of(arguments)
+    except QueryError as error:
+        return ToolResult(str(error), is_error=True)
+    return ToolResult(answer(request, ctx.history, ctx.session).text)
+
+
+# Hooks ---------------------------------------------------------------------------------------------------------------
+
+
+@hookimpl
+def session_start(event: SessionStartEvent, ctx: Context) -> None:
+    """Reads the settings and shows the status."""
+    live = _begin(ctx)
+    if ctx.supports("ui.set_status"):
+        ctx.spawn(live.show(ctx))
+
+
+@hookimpl
+async def turn_end(event: TurnEndEvent, ctx: Context) -> Boundary | None:
+    """Masks at once when the window is nearly full: the end of the run may be too late."""
+    live = _of(ctx)
+    if event.outcome != "completed" or not live.is_urgent(event.context):
+        return None
+    return await live.batch(event.context, ctx)
+
+
+@hookimpl
+async def agent_before_settle(event: AgentBeforeSettleEvent, ctx: Context) -> Boundary | None:
     """Masks old tool results when the run ends with usage at the trigger or above."""
-    settings = _settings if _settings is not None else _read_settings()
-    if not settings.enabled:
-        return None
-
-    from contexthost.events import Boundary
-    from contexthost_masking.plan import plan_mask
-
-    plan = plan_mask(event.context, settings.mask)
-    if plan.thresholds.warning is not None:
-        _log.warning("%s", plan.thresholds.warning)
-    if not plan.drafts:
-        _log.debug("nothing masked: %s", plan.explanation)
-        return None
-    _log.info("%s", plan.explanation)
-    return Boundary(drafts=plan.drafts)
+    return await _of(ctx).batch(event.context, ctx)
 
 
-def _read_settings() -> MaskingSettings:
-    global _settings
-    from contexthost.config import load_settings
-    from contexthost_masking.settings import PACKAGE, MaskingSettings
+@hookimpl
+async def agent_settled(event: AgentSettledEvent, ctx: Context) -> None:
+    """Asks for a summary when masks are not enough any more, and shows the status."""
+    live = _of(ctx)
+    live.summarise_if_due(event, ctx)
+    await live.show(ctx)
 
-    _settings = load_settings(MaskingSettings, PACKAGE).values
-    return _settings
+
+@hookimpl
+async def session_tree(event: SessionTreeEvent, ctx: Context) -> None:
+    """Shows the status of the branch that the session is on now."""
+    live = _of(ctx)
+    live.context_changed()
+    await live.show(ctx)
+
+
+@hookimpl
+async def session_compact(event: SessionCompactEvent, ctx: Context) -> None:
+    """Remembers who made the compaction, and shows the status."""
+    live = _of(ctx)
+    live.context_changed()
+    if event.plugin is not None:
+        live.compacted_by[event.compaction_entry.id] = event.plugin
+    await live.show(ctx)
+
+
+@hookimpl
+async def context_estimates(event: ContextEstimatesEvent) -> Estimate:
+    """What a batch of masks would leave; async because it may take seconds."""
+    from contexthost_masking.estimate import estimate
+
+    return estimate(event.snapshot)
+
+
+def _begin(ctx: Context) -> Live:
+    from contexthost_masking.live import Live
+
+    live = _live[ctx] = Live.begin()
+    return live
+
+
+def _of(ctx: Context) -> Live:
+    live = _live.get(ctx)
+    return live if live is not None else _begin(ctx)

@@ -4,23 +4,27 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import click
+
+from contexthost.cli.arguments import SESSION
 
 if TYPE_CHECKING:
     from contexthost.config import SettingsWarning
     from contexthost.projection import ProjectionAuthority, Snapshot
     from contexthost.session import Session
     from contexthost_masking.plan import MaskPlan
-    from contexthost_masking.settings import MaskSettings
+    from contexthost_masking.pricing import Costs
+    from contexthost_masking.settings import MaskingSettings
 
 __all__ = ["mask"]
 
 
 @click.command()
-@click.argument("session")
+@click.argument("session", type=SESSION)
 @click.option("--dry-run", is_flag=True, help="Show what would be masked and write nothing.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @click.option(
@@ -41,47 +45,58 @@ def mask(session: str, dry_run: bool, as_json: bool, context_window: int | None)
     from contexthost.session import Session
     from contexthost.session.find import find_session
     from contexthost.tokens import default_counter
-    from contexthost_masking.plan import plan_mask
     from contexthost_masking.settings import PACKAGE, MaskingSettings
 
     host = load_settings(HostSettings, "host")
     settings = load_settings(MaskingSettings, PACKAGE)
+    reserve = host.values.compaction.reserveTokens
     window = context_window if context_window is not None else host.values.contextWindow
     with Session.open(find_session(session), owner="contexthost mask") as opened:
         authority = ProjectionAuthority(opened, counter=default_counter(host.values.encoding), window=window)
         before = authority.snapshot()
-        plan = plan_mask(before, settings.values.mask)
+        plan, costs = _plan(before, settings.values, reserve)
         version = opened.header.version
         applied = bool(plan.drafts) and not dry_run
         if applied:
-            before, plan = _apply(opened, authority, settings.values.mask)
+            before, plan, costs = _apply(opened, authority, settings.values, reserve)
             applied = bool(plan.drafts)
-        report = _report(opened, before, plan, dry_run=dry_run, applied=applied, version=version)
+        report = _report(opened, before, plan, costs, dry_run=dry_run, applied=applied, version=version)
     warnings = _warnings(plan, (*host.warnings, *settings.warnings))
     if as_json:
         click.echo(json.dumps({**report, "warnings": warnings}, indent=2))
         return
     for warning in warnings:
         click.echo(f"warning: {warning}", err=True)
-    click.echo(_text(report, plan))
+    click.echo(_text(report, plan, costs))
 
 
-def _apply(session: Session, authority: ProjectionAuthority, settings: MaskSettings) -> tuple[Snapshot, MaskPlan]:
+def _plan(snapshot: Snapshot, settings: MaskingSettings, reserve: int) -> tuple[MaskPlan, Costs]:
+    from contexthost_masking.plan import plan_mask, urgent_threshold
+    from contexthost_masking.pricing import costs_of
+
+    costs = costs_of(snapshot, settings.pricing, now=time.time())
+    forced = snapshot.usage.tokens >= urgent_threshold(settings.mask, snapshot.window, reserve)
+    return plan_mask(snapshot, settings.mask, costs=costs, forced=forced), costs
+
+
+def _apply(
+    session: Session, authority: ProjectionAuthority, settings: MaskingSettings, reserve: int
+) -> tuple[Snapshot, MaskPlan, Costs]:
     """Plans again under the lock, on the file as it is by then, and appends that batch."""
-    from contexthost_masking.plan import plan_mask
-
     with session.writing():
         session.refresh()
         before = authority.snapshot()
-        plan = plan_mask(before, settings)
+        plan, costs = _plan(before, settings, reserve)
         authority.commit(plan.drafts)
-    return before, plan
+    return before, plan, costs
 
 
 def _report(
-    session: Session, before: Snapshot, plan: MaskPlan, *, dry_run: bool, applied: bool, version: int
+    session: Session, before: Snapshot, plan: MaskPlan, costs: Costs, *, dry_run: bool, applied: bool, version: int
 ) -> dict[str, Any]:
     """What ``--json`` prints; its keys stay as they are. Texts are as the session has them."""
+    from contexthost_masking.status import costs_data
+
     usage = plan.usage
     # Beside the file itself, where SESSION is a symbolic link.
     backup = f"{os.path.realpath(str(session.path))}.v{version}.bak" if applied and version < 3 else None
@@ -101,6 +116,7 @@ def _report(
         "tokensAfter": before.tokens - plan.reclaimed_tokens,
         "reclaimedTokens": plan.reclaimed_tokens,
         "rewrittenTokens": plan.rewritten_tokens,
+        "costs": costs_data(plan, costs),
         "reason": plan.reason,
         "explanation": plan.explanation,
         "results": [
@@ -111,6 +127,7 @@ def _report(
                 "tokens": one.tokens,
                 "placeholderTokens": one.placeholder_tokens,
                 "placeholder": one.placeholder,
+                "overtakenBy": one.overtaken_by,
             }
             for one in (plan.candidates if plan.drafts else ())
         ],
@@ -123,9 +140,10 @@ def _warnings(plan: MaskPlan, found: tuple[SettingsWarning, ...]) -> list[str]:
     return [str(warning) for warning in found] + own
 
 
-def _text(report: dict[str, Any], plan: MaskPlan) -> str:
+def _text(report: dict[str, Any], plan: MaskPlan, costs: Costs) -> str:
     from contexthost.text import one_line, shorten
     from contexthost_masking.placeholder import shown_argument
+    from contexthost_masking.status import pays_back
 
     usage = plan.usage
     source = "the provider's last figure and what came since" if usage.source == "provider" else "estimated"
@@ -138,7 +156,8 @@ def _text(report: dict[str, Any], plan: MaskPlan) -> str:
         return "\n".join([*lines, f"Nothing to mask: {plan.explanation}."])
     lines += ["", f"{'tokens':>8}  {'entry':<10}  result"]
     for one in plan.candidates:
-        what = f"{shorten(one_line(one.tool), 40)} {shown_argument(one.argument)}"
+        later = f" (overtaken by {shorten(one_line(one.overtaken_by), 40)})" if one.overtaken_by is not None else ""
+        what = f"{shorten(one_line(one.tool), 40)} {shown_argument(one.argument)}{later}"
         lines.append(f"{one.tokens:>8,}  {shorten(one_line(one.entry_id), 40):<10}  {what}")
     masked = sum(one.tokens for one in plan.candidates)
     lines += [
@@ -148,6 +167,7 @@ def _text(report: dict[str, Any], plan: MaskPlan) -> str:
         f"{'after':<10} {report['tokensAfter']:,} tokens of messages",
         f"{'reclaimed':<10} {plan.reclaimed_tokens:,} tokens, net of placeholders",
         f"{'rewritten':<10} {plan.rewritten_tokens:,} tokens behind the first mask go into the prompt cache anew, once",
+        f"{'cost':<10} {pays_back(plan, costs)}",
         "",
     ]
     if not report["applied"]:

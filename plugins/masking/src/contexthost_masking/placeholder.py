@@ -21,7 +21,14 @@ _RAW_LENGTH: Final = 4_000  # a command may be megabytes long: only so much is l
 
 
 def placeholder(
-    *, tool: str, argument: str, tokens: int, lines: int, entry_id: str, overflow_id: str | None = None
+    *,
+    tool: str,
+    argument: str,
+    tokens: int,
+    lines: int,
+    entry_id: str,
+    overflow_id: str | None = None,
+    later: tuple[str, str] | None = None,
 ) -> str:
     """The placeholder of one result: one line, the same for the same result on every machine.
 
@@ -36,12 +43,15 @@ def placeholder(
         tokens, lines: the size of the result.
         entry_id: what ``context_tree_query`` is asked for.
         overflow_id: what ``overflow_query`` is asked for when the result had been cut before it was stored.
+        later: tool and entry id of the later result that has overtaken this one, if one has.
     """
-    name = shorten(one_line(tool[:_RAW_LENGTH]), _NAME_LENGTH) or "tool"
+    name = _name(tool)
     shown = shown_argument(argument)
     call = f"{name} {_quoted(shown)}" if shown else name
     size = f"{tokens:,} tokens, {lines:,} {'line' if lines == 1 else 'lines'}"
-    text = f"{MASK_PREFIX}{call} result masked ({size}); get it: context_tree_query entry {json.dumps(entry_id)}"
+    overtaken = f", overtaken by {_name(later[0])} in entry {json.dumps(later[1])}" if later is not None else ""
+    get = f"get it: context_tree_query entry {json.dumps(entry_id)}"
+    text = f"{MASK_PREFIX}{call} result masked ({size}){overtaken}; {get}"
     overflow = shorten(one_line((overflow_id or "")[:_RAW_LENGTH]), _OVERFLOW_ID_LENGTH)
     return f"{text}; uncut: overflow_query {_quoted(overflow)}" if overflow else text
 
@@ -61,6 +71,10 @@ def shown_argument(argument: str) -> str:
         return text
     tail = len(text) - (ARGUMENT_LENGTH - _HEAD_LENGTH - 1)
     return f"{text[:_HEAD_LENGTH]}…{text[tail:]}"
+
+
+def _name(tool: str) -> str:
+    return shorten(one_line(tool[:_RAW_LENGTH]), _NAME_LENGTH) or "tool"
 
 
 def _quoted(text: str) -> str:

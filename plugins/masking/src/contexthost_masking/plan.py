@@ -2,8 +2,10 @@
 
 1. Nothing happens until effective usage reaches the trigger, and a batch then goes down to the target: every edit in
    the middle of the context makes the provider's prompt cache useless from there on, so edits come rarely and together.
-2. Oldest first, until usage would be at the target or below.
-3. A batch that would free less than ``minClearTokens`` is not made.
+2. Results that a later call has overtaken go first, then the others, oldest first, until usage would be at the target
+   or below; with the order ``age``, simply the oldest.
+3. A batch that would free less than ``minClearTokens`` is not made; with the policy ``economic``, neither is one that
+   does not pay for the cache it rewrites within ``breakEvenTurns``, unless the window forces it.
 4. Planning again after a batch finds nothing. Once something is masked no earlier provider figure is trusted, so usage
    becomes our own count of the context. A batch therefore brings both figures down to the target, the usage it starts
    from and our count: either the count is then below the trigger, or no eligible result is left.
@@ -12,25 +14,27 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+import operator
 from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
-from contexthost.messages import Message, text_of
-from contexthost.projection import ContextEditDraft, ProjectedEntry, Snapshot
-from contexthost.projection.breakdown import main_argument
-from contexthost.session import Entry
+from contexthost.bulk import many_objects
+from contexthost.projection import ContextEditDraft, Snapshot
 from contexthost.tokens import EffectiveUsage
-from contexthost_masking.placeholder import overflow_id, placeholder
-from contexthost_masking.settings import MaskSettings
+from contexthost_masking.eligible import Candidate, Choice, eligible, tokens_before
+from contexthost_masking.pricing import Costs, costs_of
+from contexthost_masking.settings import MaskSettings, SummarySettings
 
-__all__ = ["Candidate", "MaskPlan", "Reason", "Thresholds", "plan_mask", "thresholds"]
+__all__ = [
+    "URGENT_MARGIN", "Candidate", "MaskPlan", "Reason", "Thresholds", "plan_mask", "summary_threshold", "thresholds",
+    "urgent_threshold",
+]  # fmt: skip
 
-Reason = Literal["below-trigger", "nothing-eligible", "too-little"]
+Reason = Literal["below-trigger", "nothing-eligible", "too-little", "does-not-pay"]
 """Why nothing is to be done."""
 
-_SKILL_FILE: Final = "SKILL.md"
-"""A skill's instructions, which the model goes on needing after it has read them."""
+URGENT_MARGIN: Final = 4_000
+"""Tokens before the host's own limit within which masking does not wait for the end of the run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,37 +51,18 @@ class Thresholds:
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
-    """A result that may be masked.
-
-    ``tokens`` is its size, ``placeholder_tokens`` what stays of that; ``argument`` is the call's main one, in full.
-    """
-
-    entry_id: str
-    tool: str
-    argument: str
-    tokens: int
-    placeholder: str
-    placeholder_tokens: int
-
-    @property
-    def saved(self) -> int:
-        """Tokens that masking it frees."""
-        return self.tokens - self.placeholder_tokens
-
-
-@dataclass(frozen=True, slots=True)
 class MaskPlan:
     """What to do about a context.
 
     Attributes:
-        drafts: the batch, one context edit per result, oldest first; empty when nothing is to be done.
+        drafts: the batch, one context edit per result, in the context's order; empty when nothing is to be done.
         candidates: the results in the batch; those of a batch that was not worth making are still listed.
         usage: effective usage before.
         tokens_after: the usage expected after the batch, in tokens; as before when nothing is to be done.
         reclaimed_tokens: what the batch frees, net of placeholders.
         rewritten_tokens: what stands behind the first masked result, that placeholder included: the part of the
             prompt that the provider's cache will not have and that is written to it again, once.
+        costs: what tokens cost; None below the trigger.
         reason: why nothing is to be done; None with a batch.
     """
 
@@ -88,7 +73,16 @@ class MaskPlan:
     candidates: tuple[Candidate, ...] = ()
     reclaimed_tokens: int = 0
     rewritten_tokens: int = 0
+    costs: Costs | None = None
     reason: Reason | None = None
+
+    @property
+    def break_even(self) -> float | None:
+        """Turns after which the batch has paid for the cache that it rewrites; None when it never does, or there is
+        none."""
+        if self.costs is None or not self.candidates:
+            return None
+        return self.costs.break_even(sum(one.saved for one in self.candidates), self.rewritten_tokens)
 
     @property
     def explanation(self) -> str:
@@ -101,6 +95,9 @@ class MaskPlan:
         if self.reason == "too-little":
             freed = sum(candidate.saved for candidate in self.candidates)
             return f"masking {found} would free {freed:,} tokens, a batch must free {self.thresholds.min_clear:,}"
+        if self.reason == "does-not-pay":
+            turns = "never" if self.break_even is None else f"in {self.break_even:,.1f} turns"
+            return f"masking {found} would pay for the prompt cache that it rewrites {turns}; the policy is economic"
         return (
             f"masking {found} frees {self.reclaimed_tokens:,} tokens; "
             f"{self.rewritten_tokens:,} tokens of prompt cache are rewritten once"
@@ -121,134 +118,98 @@ def thresholds(settings: MaskSettings, window: int) -> Thresholds:
     return Thresholds(trigger, target, settings.minClearTokens, warning)
 
 
-def plan_mask(snapshot: Snapshot, settings: MaskSettings) -> MaskPlan:
+def urgent_threshold(settings: MaskSettings, window: int, reserve: int) -> int:
+    """Usage from which masking does not wait for the end of the run, in tokens: above its share of the window, or
+    within 4,000 tokens of the host's own limit, which is the window less so many tokens of reserve."""
+    return max(1, min(math.floor(settings.urgentRatio * window) + 1, window - reserve - URGENT_MARGIN))
+
+
+def summary_threshold(settings: SummarySettings, window: int) -> int:
+    """Usage from which whole stretches are summarised, in tokens."""
+    return max(1, min(settings.tokens, math.floor(settings.ratio * window)))
+
+
+def plan_mask(
+    snapshot: Snapshot, settings: MaskSettings, *, costs: Costs | None = None, forced: bool = False
+) -> MaskPlan:
     """The batch of masks that a context needs now; see the rules in the module's docstring.
 
-    Looks at each entry of the context once, and at none below the trigger.
+    Looks at no entry below the trigger, and at each entry once in its life otherwise.
+
+    Args:
+        costs: what tokens cost; None goes by the provider's usual terms.
+        forced: whether the window forces a batch, paying or not.
     """
     limits = thresholds(settings, snapshot.window)
     usage = snapshot.usage
     if usage.tokens < limits.trigger:
         return MaskPlan(limits, usage, usage.tokens, reason="below-trigger")
+    if costs is None:
+        costs = costs_of(snapshot, {})
     counted = snapshot.tokens
-    excess = max(usage.tokens, counted) - limits.target
-    chosen: list[Candidate] = []
-    saved = before_first = 0
-    for position, candidate in _eligible(snapshot, settings):
-        if not chosen:
-            before_first = sum(snapshot.entries[at].tokens for at in range(position))
-        chosen.append(candidate)
-        saved += candidate.saved
-        if saved >= excess:
-            break
-    candidates = tuple(chosen)
-    if not candidates or saved < limits.min_clear:
-        reason: Reason = "too-little" if candidates else "nothing-eligible"
-        return MaskPlan(limits, usage, usage.tokens, candidates=candidates, reason=reason)
+    with many_objects():
+        chosen, first, saved = _choose(snapshot, settings, max(usage.tokens, counted) - limits.target)
+        candidates = tuple([choice.candidate for choice in chosen])
+    rewritten = counted - tokens_before(snapshot, first) - saved if chosen else 0
+    reason: Reason | None = None
+    if not candidates:
+        reason = "nothing-eligible"
+    elif saved < settings.minClearTokens:
+        reason = "too-little"
+    elif settings.policy == "economic" and not forced:
+        turns = costs.break_even(saved, rewritten)
+        reason = "does-not-pay" if turns is None or turns > settings.breakEvenTurns else None
+    if reason is not None:
+        return MaskPlan(
+            limits,
+            usage,
+            usage.tokens,
+            candidates=candidates,
+            rewritten_tokens=rewritten if reason == "does-not-pay" else 0,
+            costs=costs,
+            reason=reason,
+        )
     return MaskPlan(
         limits,
         usage,
         tokens_after=counted - saved,
-        drafts=tuple(
-            ContextEditDraft(target_id=one.entry_id, replacement={"content": one.placeholder}) for one in candidates
-        ),
+        drafts=tuple([choice.draft for choice in chosen]),
         candidates=candidates,
         reclaimed_tokens=saved,
-        rewritten_tokens=counted - before_first - saved,
+        rewritten_tokens=rewritten,
+        costs=costs,
     )
 
 
-def _eligible(snapshot: Snapshot, settings: MaskSettings) -> Iterator[tuple[int, Candidate]]:
-    """Place and mask of every result that may be masked, oldest first."""
-    excluded = frozenset(settings.excludeTools)
-    calls: dict[str, Mapping[str, Any]] = {}  # the latest call under each id: ids may come twice in merged sessions
-    for position in range(_recent_start(snapshot, settings.keepRecentTurns)):
-        item = snapshot.entries[position]
-        role = item.source.role
-        if role == "assistant":
-            calls.update(_calls(item))
-        elif role == "toolResult":
-            candidate = _candidate(item, calls, settings, excluded)
-            if candidate is not None:
-                yield position, candidate
+def _choose(snapshot: Snapshot, settings: MaskSettings, excess: int) -> tuple[list[Choice], int, int]:
+    """A batch that frees ``excess`` tokens, or all there are, in the context's order; where in the context it begins;
+    what it frees."""
+    may_go = eligible(snapshot, settings)
+    taken: list[list[Choice]] = [[] for _ in may_go]
+    saved = 0
+    for overtaken in (True, False):
+        for chosen, (_, choices) in zip(taken, may_go, strict=True):
+            if saved >= excess:
+                break
+            side = choices.overtaken if overtaken else choices.others
+            together = choices.overtaken_saved if overtaken else choices.others_saved
+            if saved + together <= excess:
+                chosen.extend(side)
+                saved += together
+                continue
+            for choice in side:
+                chosen.append(choice)
+                saved += choice.candidate.saved
+                if saved >= excess:
+                    break
+    batch: list[Choice] = []
+    first = 0
+    for chosen, (start, _) in zip(taken, may_go, strict=True):
+        chosen.sort(key=_place)
+        if chosen and not batch:
+            first = start + chosen[0].at
+        batch.extend(chosen)
+    return batch, first, saved
 
 
-def _recent_start(snapshot: Snapshot, turns: int) -> int:
-    """Where the protected turns begin: at the last assistant message but ``turns - 1``, omitted ones not counted."""
-    end = len(snapshot.entries)
-    for position in range(end - 1, -1, -1):
-        if turns <= 0:
-            return end
-        item = snapshot.entries[position]
-        if item.source.role == "assistant" and not item.omitted:
-            turns -= 1
-            end = position
-    return 0 if turns > 0 else end
-
-
-def _calls(item: ProjectedEntry) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """The tool calls that the model still sees: what an edit took away must not come back in a placeholder."""
-    for message in item.messages:
-        content = message.get("content")
-        for block in content if isinstance(content, list) else ():
-            if isinstance(block, dict) and block.get("type") == "toolCall" and isinstance(block.get("id"), str):
-                yield block["id"], block
-
-
-def _candidate(
-    item: ProjectedEntry, calls: Mapping[str, Mapping[str, Any]], settings: MaskSettings, excluded: frozenset[str]
-) -> Candidate | None:
-    """The mask of a result; None when it may not be masked or a mask would not be smaller."""
-    message = item.source.message
-    if item.edit is not None or message is None or not item.messages:
-        return None
-    tokens = item.tokens
-    if tokens < settings.minEntryTokens:
-        return None
-    if (message.get("isError") and not settings.maskErrors) or not _is_text(message):
-        return None
-    call_id = message.get("toolCallId")
-    call = calls.get(call_id) if isinstance(call_id, str) else None
-    tool = message.get("toolName")
-    name = tool if isinstance(tool, str) and tool else _name(call)
-    argument = main_argument(call.get("arguments")) if call is not None else ""
-    if name in excluded or (name == "read" and (call is None or _is_skill(argument))):
-        return None  # a read whose call is not in the context might be of a skill
-    text = placeholder(
-        tool=name,
-        argument=argument,
-        tokens=tokens,
-        lines=_lines(text_of(message.get("content"), "\n")),
-        entry_id=item.source.id,
-        overflow_id=overflow_id(message),
-    )
-    left = _edited_tokens(item, text)
-    return Candidate(item.source.id, name, argument, tokens, text, left) if left < tokens else None
-
-
-def _is_text(message: Message) -> bool:
-    """Whether a result has nothing but text: an image cannot be given back as a page of text."""
-    content = message.get("content")
-    if not isinstance(content, list):
-        return isinstance(content, str)
-    return all(isinstance(block, dict) and block.get("type") == "text" for block in content)
-
-
-def _name(call: Mapping[str, Any] | None) -> str:
-    name = call.get("name") if call is not None else None
-    return name if isinstance(name, str) and name else "tool"
-
-
-def _is_skill(path: str) -> bool:
-    last = path.strip().replace("\\", "/").rsplit("/", 1)[-1]
-    return last.removeprefix("@") == _SKILL_FILE  # Pi's read takes a path with an @ before it, as users mention files
-
-
-def _lines(text: str) -> int:
-    return text.count("\n") + (not text.endswith("\n"))
-
-
-def _edited_tokens(item: ProjectedEntry, text: str) -> int:
-    """What the projection itself will count for the entry behind its placeholder."""
-    edit = {"type": "context_edit", "id": "", "targetId": item.source.id, "replacement": {"content": text}}
-    return item.edited(Entry.drafted(edit, parent=None, position=0)).tokens
+_place = operator.itemgetter(0)

@@ -16,9 +16,11 @@ if TYPE_CHECKING:
 
     from contexthost.config import SettingsSpec
     from contexthost.context import Command, Context, Tool, ToolResult
+    from contexthost.estimates import Estimate
     from contexthost.events import (
         Cancel,
         CompactionResult,
+        ContextEstimatesEvent,
         Hold,
         InputEvent,
         SessionBeforeCompactEvent,
@@ -151,6 +153,14 @@ def session_shutdown(ctx: Context) -> None:
     relays = _sessions.pop(ctx, None)
     if relays is not None:
         relays.on_shutdown()
+
+
+@hookimpl
+async def context_estimates(event: ContextEstimatesEvent, ctx: Context) -> Estimate:
+    """What a relay would leave."""
+    from contexthost_relay.estimate import estimate
+
+    return await estimate(event, ctx, _relays(ctx).settings)
 
 
 @hookimpl

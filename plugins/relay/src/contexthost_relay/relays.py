@@ -59,7 +59,8 @@ class Relays:
         self._note: Path | None = None  # written for a compaction whose outcome is not known yet
         self._held_since: int | None = None  # entries of the session when a message was held
         self._timer: Timer | None = None
-        self._logged = False
+        self._label: Trigger = "manual"  # of the relay that goes on, or of the last: its outcome may be told late
+        self._logged = False  # that relay's outcome
         self._ended = False
 
     @property
@@ -154,19 +155,21 @@ class Relays:
     async def _run(self, trigger: Trigger) -> None:
         """One relay from asking for it to its outcome; tells what became of it, raises nothing but cancellations."""
         ctx = self._ctx
-        self.trigger, self._logged = trigger, False
+        self.trigger = self._label = trigger
+        self._logged = False
         try:
             entry = await ctx.compact(only_if_idle=True, to=PACKAGE, custom_instructions=MARKER)
         except ContexthostError as error:
             self._failed(trigger, error)
         else:
+            self._log(ok=True, entry=entry)
             before, after = entry.data.get("tokensBefore"), ctx.snapshot.tokens
             ctx.ui.notify(f"context-relay: {_LABELS[trigger]} {thousands(before)} → ~{thousands(after)} tokens")
         finally:
             self.trigger = None
 
     def _failed(self, trigger: Trigger, error: ContexthostError) -> None:
-        self._log(trigger, ok=False, error=str(error))
+        self._log(ok=False, error=str(error))
         if self._ended:
             return
         if isinstance(error, CompactionCancelled):
@@ -187,6 +190,8 @@ class Relays:
             return None
         if not is_addressed(event.addressed_to, event.custom_instructions, PACKAGE):
             return None
+        if self.trigger is None:  # somebody else asked for it
+            self._label, self._logged = "manual", False
         try:
             relay = await make_relay(self._ctx, event.preparation, self.settings)
             if event.signal.aborted:
@@ -211,7 +216,7 @@ class Relays:
             self._drop_note()
         self._note = None
         if is_relay(entry):
-            self._log(self.trigger or "manual", ok=True, entry=entry)
+            self._log(ok=True, entry=entry)
 
     def on_failed(self, event: SessionCompactFailedEvent) -> None:
         """A compaction came to nothing: so does its note."""
@@ -220,7 +225,7 @@ class Relays:
         was_ours = self._note is not None or event.plugin == PACKAGE or self.trigger is not None
         self._drop_note()
         if was_ours:
-            self._log(self.trigger or "manual", ok=False, error=event.error_message or "cancelled")
+            self._log(ok=False, error=event.error_message or "cancelled")
 
     def _drop_note(self) -> None:
         note, self._note = self._note, None
@@ -228,18 +233,18 @@ class Relays:
             with suppress(OSError):
                 remove_note(note)
 
-    def _log(self, trigger: Trigger, *, ok: bool, entry: Entry | None = None, error: str | None = None) -> None:
-        """One line a relay; the outcome is told from two sides, and the first counts."""
-        if self._logged and self.trigger is not None:
+    def _log(self, *, ok: bool, entry: Entry | None = None, error: str | None = None) -> None:
+        """One line a relay; the outcome is told from two sides, in any order, and the first counts."""
+        if self._logged:
             return
         self._logged = True
-        log_relay(self._ctx, trigger, ok=ok, entry=entry, error=error)
+        log_relay(self._ctx, self._label, ok=ok, entry=entry, error=error)
 
     # The end ---------------------------------------------------------------------------------------------------------
 
     def on_shutdown(self) -> None:
-        """The session ends: nothing is started or sent any more. The driver gives held texts back to the editor, or
-        keeps them for the next start; what cannot be given back is told."""
+        """The session ends: nothing is started or sent any more. The driver gives what was held back to the editor,
+        or keeps it for the next start; that, and how many images there were, is told."""
         self._ended = True
         self.cancel_timer()
         self._drop_note()
@@ -247,10 +252,9 @@ class Relays:
         if since is None:
             return
         images = sum(item["images"] for item in held_items(self._ctx, since))
-        text = "the session ended before the held message was sent"
-        text += "; it is back in the editor" if self._ctx.has_ui else "; it is kept for the session's next start"
+        text = "the session ended before the held message was sent; it was given back and not sent anywhere"
         if images:
-            text += f". Attach {images} image{'s' if images > 1 else ''} again"
+            text += f". It has {images} image{'s' if images > 1 else ''}: attach again what has not come back with it"
         self._ctx.ui.notify(f"context-relay: {text}", "warning")
 
 
@@ -260,8 +264,9 @@ def held_items(ctx: Context, since: int) -> list[dict[str, Any]]:
     for entry in ctx.session.entries[since:]:
         data = entry.data.get("data") if entry.type == "custom" and entry.data.get("customType") == HELD_TYPE else None
         if isinstance(data, dict) and isinstance(data.get("sha256"), str):
-            images = data.get("images")
-            found.append({"sha256": data["sha256"], "images": len(images) if isinstance(images, list) else 0})
+            images = data.get("images")  # themselves, or their number: Pi's extension keeps only that
+            count = len(images) if isinstance(images, list) else images if isinstance(images, int) else 0
+            found.append({"sha256": data["sha256"], "images": count})
     return found
 
 
