@@ -65,7 +65,11 @@ class Plugin(Package):
 SESSION = "{session}"
 """Stands in a command for the path of a session."""
 
-HOST = Package("contexthost", "host", data=frozenset({"data/demo.jsonl", "pi/extension.ts"}))
+HOST = Package(
+    "contexthost",
+    "host",
+    data=frozenset({"cli/report/page.css", "cli/report/page.js", "data/demo.jsonl", "pi/extension.ts"}),
+)
 PLUGINS = (
     # In the order in which the host asks them.
     Plugin(

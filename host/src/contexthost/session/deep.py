@@ -67,6 +67,8 @@ def loads_deep(text: str, parse_int: Callable[[str], int | float]) -> Any:
 
 
 def _after_space(text: str, at: int) -> int:
+    if text[at : at + 1] not in " \t\n\r":  # the usual case by far
+        return at
     match = _SPACE.match(text, at)
     return match.end() if match is not None else at
 

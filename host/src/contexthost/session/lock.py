@@ -35,7 +35,8 @@ class SessionLock:
         self._directory = paths.state_dir() / "locks"
         self._lock_file = self._directory / f"{key}.lock"
         self._owner_file = self._directory / f"{key}.json"
-        self._lock: filelock.FileLock | None = None
+        self._lock: filelock.FileLock | None = None  # while it is held
+        self._free: filelock.FileLock | None = None  # made once: every append may take it
 
     @property
     def held(self) -> bool:
@@ -52,8 +53,10 @@ class SessionLock:
         if self._lock is not None:
             return
         try:
-            paths.private_dir(self._directory)
-            lock = filelock.FileLock(self._lock_file, timeout=0, mode=0o600, thread_local=False)
+            if self._free is None:
+                paths.private_dir(self._directory)
+                self._free = filelock.FileLock(self._lock_file, timeout=0, mode=0o600, thread_local=False)
+            lock = self._free
             lock.acquire()
         except filelock.Timeout:
             raise SessionLocked(f"{self._path} is locked by {self._describe_owner()}") from None
@@ -67,8 +70,10 @@ class SessionLock:
         # Only for other people's error messages: the lock itself does not depend on it.
         with contextlib.suppress(OSError):
             descriptor = os.open(self._owner_file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-            with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-                json.dump(note, file)
+            try:
+                os.write(descriptor, json.dumps(note).encode())
+            finally:
+                os.close(descriptor)
 
     def release(self) -> None:
         """Gives the lock back; a no-op when it is not held."""
