@@ -91,6 +91,7 @@ def test_a_turn_at_10_000_entries(tmp_path: Path) -> None:
     with live_home(tmp_path, lambda _: answers, window=100_000_000, plugins=["masking"]) as home:
         options = wrapped(home)
         path = large_session(home, 200)
+        held = False
         for attempt in range(ATTEMPTS):
             turns = turns_of(home, options, path)
             handlers = [turn["handlers"] for turn in turns if turn["with"]]
@@ -103,11 +104,13 @@ def test_a_turn_at_10_000_entries(tmp_path: Path) -> None:
                 f"bridge's handlers; whole turns: median {percentile(whole[True], 0.5):.1f} ms with the bridge, "
                 f"{without:.1f} ms without, whose p95 is {jitter:.1f} ms higher"
             )
-            if spent < GATE_MS:
+            # Turns without the bridge show, in the same run, how much the machine itself strays: where that is more
+            # than the gate, a 95th percentile says nothing about the bridge, and the turns' medians are compared.
+            added = percentile(whole[True], 0.5) - without
+            held = spent < GATE_MS or (jitter > GATE_MS and added < GATE_MS)
+            if held:
                 break
-        # Turns without the bridge show, in the same run, how much the machine itself strays: where that is more than
-        # the gate, a 95th percentile says nothing about the bridge, and its median must do.
-        assert spent < GATE_MS or (jitter > GATE_MS and median < GATE_MS)
+        assert held
 
 
 def test_the_memory_of_the_python_side(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from contexthost.history import History
 from contexthost.projection import ProjectionAuthority
 from contexthost.session import Session
 from contexthost_relay.recall import recall
-from support.gates import measure, p95, report
+from support.gates import calm_p95, measure, p95, report, strayed
 from support.large import write_large
 from support.relay import of_runtime, with_repository
 
@@ -47,7 +47,7 @@ def test_recall(benchmark: BenchmarkFixture, history: History, tmp_path: Path, q
     assert len(found.data["hits"]) == hits
     size = sum(len(entry.raw) for entry in history.session.entries) / 1e6
     report(f"recall {query!r} over 100,000 entries ({size:.0f} MB): p95 {p95(benchmark) * 1000:.0f} ms")
-    assert p95(benchmark) < GATE_SECONDS
+    assert calm_p95(benchmark) < GATE_SECONDS * strayed()
 
 
 def test_recall_does_not_hold_the_file_twice(history: History, tmp_path: Path) -> None:
@@ -81,4 +81,4 @@ def test_relay(
 
     measure(benchmark, relay, rounds=10)
     report(f"opening and relaying {name}, git section on: p95 {p95(benchmark) * 1000:.0f} ms")
-    assert p95(benchmark) < RELAY_GATE_SECONDS
+    assert calm_p95(benchmark) < RELAY_GATE_SECONDS * strayed()
