@@ -50,8 +50,8 @@ def p95(benchmark: BenchmarkFixture) -> float:
 
 
 def calm_p95(benchmark: BenchmarkFixture) -> float:
-    """The 95th percentile of the calmest third of the raw rounds, in seconds: the rounds are cut into three stretches in
-    the order in which they ran, since a slow spell of a shared machine lasts longer than a round."""
+    """The 95th percentile of the calmest third of the raw rounds, in seconds: the rounds are cut into three stretches
+    in the order in which they ran, since a slow spell of a shared machine lasts longer than a round."""
     data = rounds(benchmark)
     size = max(1, len(data) // 3)
     return min(percentile(data[at : at + size], 0.95) for at in (0, size, len(data) - size))
