@@ -149,3 +149,16 @@ def test_messages_longer_than_a_pipe_do_not_hold_up_the_event_loop() -> None:
         assert len((await ends.read())["params"]["event"]["text"]) == 5_000_000
 
     run(work)
+
+
+@given(st.lists(st.sampled_from([10, 1_000, 4_000, 5_000, 100_000]), min_size=1, max_size=60))
+def test_messages_of_any_length_keep_their_order_while_nobody_reads(lengths: list[int]) -> None:
+    async def work() -> None:
+        ends = Ends()
+        for number, length in enumerate(lengths):  # more than fits into the pipe; none of them may wait for a reader
+            ends.peer.notify(str(number), {"text": "x" * length})
+        for number, length in enumerate(lengths):
+            message = await ends.read()
+            assert (message["method"], len(message["params"]["event"]["text"])) == (str(number), length)
+
+    run(work)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import contextvars
+import gc
 import importlib.metadata
 import inspect
 import logging
@@ -245,6 +246,7 @@ class Bridge:
             ),
         )
         self._watch_requests()
+        gc.freeze()  # the session so far stays as long as this process: no need to look for garbage in it ever again
         return {
             "wants": self._wanted,
             "unavailableTools": [

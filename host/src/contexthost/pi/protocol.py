@@ -11,6 +11,7 @@ import json
 import logging
 import os
 import queue
+import select
 import threading
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
@@ -170,6 +171,10 @@ class Peer:
         self._last_id = 0
         self._gone = False
         self._writer = threading.Thread(target=self._write_all, name="bridge-write", daemon=True)
+        self._writing = threading.Lock()
+        self._backlog = 0  # lines that the writing thread has not written yet
+        self._room = select.poll()
+        self._room.register(write_fd, select.POLLOUT)
 
     def start(self) -> None:
         """Starts both threads."""
@@ -217,17 +222,34 @@ class Peer:
         self._writer.join(seconds)
 
     def _send(self, message: Mapping[str, Any]) -> None:
-        if not self._gone:
-            self._outgoing.put(_encode(message))
+        if self._gone:
+            return
+        line = _encode(message) + b"\n"
+        with self._writing:
+            # Handing a line to the thread costs a change of threads, which is more than the rest of most answers; so
+            # what fits into the pipe is written here.
+            if self._backlog == 0 and len(line) <= select.PIPE_BUF and self._room.poll(0):
+                self._write(line)
+            else:
+                self._backlog += 1
+                self._outgoing.put(line)
 
     def _write_all(self) -> None:
         while (line := self._outgoing.get()) is not None:
-            view = memoryview(line + b"\n")
-            try:
-                while view:
-                    view = view[os.write(self._write_fd, view) :]
-            except OSError:  # Pi has gone; the reading side says so
+            if not self._write(line):
                 return
+            with self._writing:
+                self._backlog -= 1
+
+    def _write(self, line: bytes) -> bool:
+        """Whether it could be written: Pi may have gone, and the reading side says so."""
+        view = memoryview(line)
+        try:
+            while view:
+                view = view[os.write(self._write_fd, view) :]
+        except OSError:
+            return False
+        return True
 
     def _read_all(self) -> None:
         lines = LineReader()

@@ -11,7 +11,7 @@ from contexthost.tokens.pi import calculate_context_tokens
 
 __all__ = ["LOOK_BACK", "finite", "paid_per_million", "recent_requests"]
 
-LOOK_BACK: Final = 400
+LOOK_BACK: Final = 100
 """Entries at the end of the context that are looked at for what the provider charged."""
 
 

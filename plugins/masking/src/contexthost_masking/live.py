@@ -66,9 +66,10 @@ class Live:
         if not self.settings.enabled:
             return None
         mask = self.settings.mask
+        costs = None
         if snapshot.usage.tokens >= thresholds(mask, snapshot.window).trigger:
             await _warm(snapshot, Scan.of(mask))
-        costs = costs_of(snapshot, self.settings.pricing, model=ctx.model, now=time.time())
+            costs = costs_of(snapshot, self.settings.pricing, model=ctx.model, now=time.time())
         plan = plan_mask(snapshot, mask, costs=costs, forced=self.is_urgent(snapshot))
         if plan.thresholds.warning is not None:
             _log.warning("%s", plan.thresholds.warning)

@@ -132,11 +132,14 @@ def _prices(
     own: Price, model: ModelInfo | None, requests: list[Mapping[str, Any]]
 ) -> tuple[dict[str, float | None], str]:
     """Dollars per million tokens, each from the first that knows it; and who knew first."""
-    implied = {kind: paid_per_million(requests, kind) for kind in ("input", "cacheRead", "cacheWrite")}
     listed = {kind: float(value) or None for kind, value in (model.cost if model is not None else {}).items()}
     given: dict[str, float | None] = {
         "input": own.input, "cacheRead": own.cacheRead, "cacheWrite": own.cacheWrite
     }  # fmt: skip
+    # The session is looked through only for what nobody else tells: a look goes over many requests.
+    implied = {
+        kind: paid_per_million(requests, kind) for kind in given if given[kind] is None and listed.get(kind) is None
+    }
     sources = (("settings", given), ("model", listed), ("session", implied))
     found: dict[str, float | None] = {}
     for kind in given:
