@@ -22,8 +22,15 @@ def environment(tmp_path: Path) -> dict[str, str]:
     return {**os.environ, "CONTEXTHOST_HOME": str(tmp_path / "home"), "COLUMNS": "100"}
 
 
-def test_the_program_of_the_host_readme_runs(tmp_path: Path) -> None:
-    (code,) = re.findall(r"^```python\n(.*?)^```", (ROOT / "host" / "README.md").read_text(), flags=re.M | re.S)
+@pytest.mark.parametrize(
+    ("page", "session", "printed", "roles"),
+    [
+        ("host/README.md", "sums", r"It is 3\. \d+\n", ["system", "user", "assistant", "toolResult", "assistant"]),
+        ("README.md", "trip", r"Pack a raincoat\.\n", ["system", "user", "assistant"]),
+    ],
+)
+def test_the_program_of_a_readme_runs(tmp_path: Path, page: str, session: str, printed: str, roles: list[str]) -> None:
+    (code,) = re.findall(r"^```python\n(.*?)^```", (ROOT / page).read_text(), flags=re.M | re.S)
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", code],
         cwd=tmp_path,
@@ -33,10 +40,9 @@ def test_the_program_of_the_host_readme_runs(tmp_path: Path) -> None:
         check=False,
     )
     assert done.stderr == ""
-    assert re.fullmatch(r"It is 3\. \d+\n", done.stdout)
-    lines = [json.loads(line) for line in (tmp_path / "sums.jsonl").read_text().splitlines()]
-    roles = [line["message"]["role"] for line in lines if line["type"] == "message"]
-    assert roles == ["system", "user", "assistant", "toolResult", "assistant"]
+    assert re.fullmatch(printed, done.stdout)
+    lines = [json.loads(line) for line in (tmp_path / f"{session}.jsonl").read_text().splitlines()]
+    assert [line["message"]["role"] for line in lines if line["type"] == "message"] == roles
 
 
 def test_the_demo_prints_what_the_readme_shows(tmp_path: Path) -> None:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
 from contexthost.history import History
 from contexthost.projection import ContextEditDraft, ProjectionAuthority
 from contexthost.session import Session
+from contexthost_masking.cli_query import tree_query
 from contexthost_masking.query import PAGE_CHARS, Answer, QueryError, Request, answer
 from support.builder import SessionBuilder, tool_call
 from support.masking import Characters
@@ -257,3 +260,14 @@ def test_a_batch_of_masks_is_drafts_of_the_host(work: Work) -> None:
     history = History(session, authority.snapshot)
     authority.commit([draft])
     assert answer(Request.of({"entry": work.command}), history, session).data["text"] == "3 passed, Needle four"
+
+
+def test_words_on_the_command_line_are_what_text_says(tmp_path: Path) -> None:
+    build = SessionBuilder()
+    lit = build.user("the amber lamp is lit")
+    build.user("the amber moon")
+    path = build.write(tmp_path / "session.jsonl")
+    asked = (["amber", "lamp"], ["--text", "amber lamp"], ["lamp", "--text", "amber"])
+    printed = [CliRunner().invoke(tree_query, [str(path), *arguments, "--json"]).output for arguments in asked]
+    assert len(set(printed)) == 1
+    assert [one["entryId"] for one in json.loads(printed[0])["results"]] == [lit]

@@ -62,7 +62,7 @@ Ratio = Annotated[float, Field(ge=0, le=1)]
 class SettingsGroup(BaseModel):
     """The base of a group of settings within a file (an object such as ``mask`` in ``masking.json``)."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True)
 
 
 class Settings(BaseSettings):
@@ -73,7 +73,7 @@ class Settings(BaseSettings):
     that it is declared on back to their defaults.
     """
 
-    model_config = SettingsConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+    model_config = SettingsConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True)
 
     @classmethod
     def settings_customise_sources(
@@ -185,13 +185,16 @@ class CredentialCommand(SettingsGroup):
     """How a provider's key is fetched when the environment has none: a program and its arguments."""
 
     command: Annotated[tuple[str, ...], Field(min_length=1)] = Field(repr=False)
+    """The program, found on PATH, and its arguments; no shell reads them."""
 
 
 class HostCompaction(SettingsGroup):
     """When the host compacts by itself, and how much it keeps; both are Pi's defaults."""
 
     reserveTokens: TokenCount = 16_384
+    """Tokens of the window that stay free for the answer; a context that leaves fewer is compacted."""
     keepRecentTokens: TokenCount = 20_000
+    """Tokens at the end that a compaction keeps word for word."""
 
 
 class PiSettings(SettingsGroup):
@@ -218,9 +221,13 @@ class HostSettings(Settings):
     encoding: str = "cl100k_base"
     """A tiktoken encoding that is on this machine already."""
     hookTimeoutSeconds: Annotated[float, Field(gt=0, le=3600)] = 10.0
+    """For one plugin in one hook; then the others go on without it."""
     compactionTimeoutSeconds: Annotated[float, Field(gt=0, le=3600)] = 120.0
+    """The same where a compaction is made."""
     compaction: HostCompaction = HostCompaction()
+    """When the host compacts by itself, and what it keeps."""
     pi: PiSettings = PiSettings()
+    """How long a live Pi waits for plugins."""
     credentials: dict[str, CredentialCommand] = {}
     """Provider → the command that prints its key."""
 

@@ -13,7 +13,7 @@ import click
 if TYPE_CHECKING:
     from contexthost.plugins import PluginManager
 
-__all__ = ["known_commands", "main"]
+__all__ = ["known_commands", "main", "root"]
 
 _COMMANDS: Final = {
     "chat": ("contexthost.cli.chat", "Talk to a model in a session, with the installed plugins."),
@@ -110,7 +110,7 @@ def _print_version(ctx: click.Context, parameter: click.Parameter, value: bool) 
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.option("--debug", is_flag=True, help="Show a traceback when something fails.")
 @click.option("--version", is_flag=True, is_eager=True, expose_value=False, callback=_print_version, help="Show it.")
-def _root(debug: bool) -> None:
+def root(debug: bool) -> None:
     """Keeps long coding-agent sessions inside their context window without losing what matters.
 
     SESSION is a path, a session id or its unique beginning, or "latest".
@@ -126,7 +126,7 @@ def main(arguments: list[str] | None = None) -> None:
         sys.stdout.reconfigure(errors="replace")  # bars and arrows become "?" where the encoding has none
     color = False if os.environ.get("NO_COLOR") else None  # as no-color.org has it; None: where there is a terminal
     try:
-        status: Any = _root.main(args=given, prog_name="contexthost", standalone_mode=False, color=color)
+        status: Any = root.main(args=given, prog_name="contexthost", standalone_mode=False, color=color)
     except click.UsageError as error:
         error.show()
         sys.exit(2)

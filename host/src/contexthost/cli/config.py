@@ -73,7 +73,7 @@ def path(package: str | None) -> None:
         click.echo(str(settings_file(spec.package)))
 
 
-@command.command("init")
+@command.command("init", short_help="Write settings files with every key at its default.")
 @click.argument("package", required=False)
 @click.option("--force", is_flag=True, help="Replace a file that is there by the defaults.")
 def init(package: str | None, force: bool) -> None:

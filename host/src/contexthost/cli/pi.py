@@ -26,7 +26,7 @@ def command() -> None:
     """Run the installed plugins inside Pi."""
 
 
-@command.command("install")
+@command.command("install", short_help="Write the extension into Pi's extensions directory.")
 @_agent_dir
 @_force
 def install_command(agent_dir: Path | None, force: bool) -> None:
@@ -54,7 +54,7 @@ def uninstall_command(agent_dir: Path | None, force: bool) -> None:
     click.echo(f"Removed {path}." if path is not None else "It is not installed; nothing to remove.")
 
 
-@command.command("status")
+@command.command("status", short_help="Say whether it is installed, current, and answers.")
 @_agent_dir
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def status_command(agent_dir: Path | None, as_json: bool) -> int:

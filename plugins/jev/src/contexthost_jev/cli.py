@@ -20,7 +20,7 @@ def jev() -> None:
     """Compaction by decision: Jev says call by call what stays."""
 
 
-@jev.command("status")
+@jev.command("status", short_help="Show key (never its value), options, and the last compaction.")
 @click.argument("session", type=SESSION, required=False)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def status_command(session: str | None, as_json: bool) -> None:
@@ -39,7 +39,7 @@ def status_command(session: str | None, as_json: bool) -> None:
     click.echo(json.dumps(now.to_json(), indent=2) if as_json else printable(now.text()))
 
 
-@jev.command("setup")
+@jev.command("setup", short_help="Guide through the setup.")
 @click.argument("values", required=False)
 @click.option("--yes", is_flag=True, help="Do not ask before writing.")
 def setup_command(values: str | None, yes: bool) -> None:
@@ -57,7 +57,7 @@ def setup_command(values: str | None, yes: bool) -> None:
     click.echo(write(change))
 
 
-@jev.command("plan")
+@jev.command("plan", short_help="Show what a compaction would ask Jev; asks and writes nothing.")
 @click.argument("session", type=SESSION)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def plan_command(session: str, as_json: bool) -> None:

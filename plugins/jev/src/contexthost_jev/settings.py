@@ -41,11 +41,13 @@ class JevSettings(Settings):
     minReductionRatio: Ratio = 0.25
     """A compaction that saves a smaller share of characters is left to others."""
     maxStateTokens: TokenCount = 25_000
+    """Estimated tokens of the conversation in one request."""
     maxRequestTokens: TokenCount = 30_000
-    """Estimated tokens; the service refuses requests of more than about 32,000."""
+    """Estimated tokens of one request; the service refuses those of more than about 32,000."""
     truncateHeadChars: TokenCount = 300
     """Characters that stay of a truncated result."""
     model: Annotated[str, Field(min_length=1)] = "jev-latest"
+    """The model that is asked."""
     baseUrl: str | None = None
     """Instead of the endpoint of TypeSafe or OpenRouter."""
     goal: str | None = None

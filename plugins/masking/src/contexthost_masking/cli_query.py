@@ -44,19 +44,21 @@ def status(session: str, as_json: bool, context_window: int | None) -> None:
         click.echo(printable(found.text()))
 
 
-@click.command("tree-query")
+@click.command("tree-query", short_help="Find and read what SESSION's context no longer shows.")
 @click.argument("session")
+@click.argument("words", nargs=-1)
 @click.option("--entry", metavar="ID", help="Read this entry.")
 @click.option("--call", metavar="ID", help="Read the result of this tool call.")
 @click.option("--tool", metavar="NAME", help="Results of this tool.")
 @click.option("--path", metavar="FILE", help="Calls about this file and their results; its end will do.")
-@click.option("--text", metavar="WORDS", help="Words that must all occur, case aside.")
+@click.option("--text", metavar="WORDS", help="The same as WORDS.")
 @click.option("--turns", metavar="RANGE", help='Turns of the branch: "7", "3-12" or "40-".')
 @click.option("--scope", type=click.Choice(["branch", "all"]), default="branch", help="all: other branches too.")
 @click.option("--continue", "token", metavar="TOKEN", help="The next page; TOKEN is from an earlier answer.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object; its texts are exactly the session's.")
 def tree_query(
     session: str,
+    words: tuple[str, ...],
     entry: str | None,
     call: str | None,
     tool: str | None,
@@ -69,7 +71,8 @@ def tree_query(
 ) -> None:
     """Find and read what SESSION's context no longer shows: masked, replaced or compacted-away entries.
 
-    SESSION is a path, an id or its unique beginning, or "latest". Nothing is written. Exits 1 when nothing is found.
+    SESSION is a path, an id or its unique beginning, or "latest". WORDS must all occur, case aside. Nothing is written.
+    Exits 1 when nothing is found.
     """
     from contexthost.cli.context import open_authority
     from contexthost.cli.output import echo_json
@@ -77,6 +80,7 @@ def tree_query(
     from contexthost.text import printable
     from contexthost_masking.query import QueryError, Request, answer
 
+    text = " ".join([*words, *([text] if text else [])]) or text
     given = {
         "entry": entry, "call": call, "tool": tool, "path": path, "text": text, "turns": turns, "scope": scope,
         "continue": token,

@@ -27,9 +27,11 @@ class MaskSettings(SettingsGroup):
     triggerTokens: _Threshold = 80_000
     """Effective usage, in tokens, at which masking starts."""
     triggerRatio: _Share = 0.5
+    """The same as a share of the window; the smaller of the two is in force."""
     targetTokens: TokenCount = 40_000
     """Effective usage, in tokens, down to which it masks; below the trigger."""
     targetRatio: _Share = 0.25
+    """The same as a share of the window; the smaller of the two is in force."""
     minClearTokens: TokenCount = 10_000
     """A batch that frees fewer tokens, net of its placeholders, is left alone: it would not pay for the cache."""
     keepRecentTurns: TokenCount = 10
@@ -54,7 +56,9 @@ class SummarySettings(SettingsGroup):
     """``summary``: when whole stretches are summarised; the smaller of its tokens and of its share is in force."""
 
     tokens: _Threshold = 160_000
+    """Effective usage, in tokens, at which a summary is asked for when the session is idle."""
     ratio: _Share = 0.8
+    """The same as a share of the window; the smaller of the two is in force."""
     retryGrowthTokens: TokenCount = 20_000
     """After an attempt that failed or was cancelled: tokens by which the context must grow before the next."""
 
@@ -65,7 +69,9 @@ class Price(SettingsGroup):
     input: _Dollars | None = None
     """Dollars per million tokens that are neither read from the cache nor written to it."""
     cacheRead: _Dollars | None = None
+    """Dollars per million tokens that are read from the prompt cache."""
     cacheWrite: _Dollars | None = None
+    """Dollars per million tokens that are written to it."""
     cacheSeconds: Annotated[float, Field(ge=0, le=31_536_000)] | None = None
     """How long the prompt cache lives after its last use, in seconds."""
 
@@ -76,6 +82,8 @@ class MaskingSettings(Settings):
     enabled: bool = True
     """Whether live sessions are masked and summarised; the commands and the tool work all the same."""
     mask: MaskSettings = MaskSettings()
+    """When old tool results are masked, down to where, and which never are."""
     summary: SummarySettings = SummarySettings()
+    """When whole stretches are summarised."""
     pricing: dict[str, Price] = Field(default_factory=dict)
     """Prices by ``provider/model`` or ``provider``."""

@@ -21,6 +21,7 @@ class Limits(SettingsGroup):
     """
 
     total: Annotated[TokenCount, Field(ge=500)] = 9_500
+    """The whole note."""
     userMessages: TokenCount = 3_000
     """All instructions of the user since the last compaction; newer ones keep more."""
     userMessageEach: TokenCount = 700
@@ -30,8 +31,11 @@ class Limits(SettingsGroup):
     answer: TokenCount = 1_500
     """The last answer before what is kept."""
     subagents: TokenCount = 1_300
+    """What subagents were asked and answered."""
     files: TokenCount = 800
+    """The files that were changed and read."""
     git: TokenCount = 800
+    """Branch, last commits and what is not committed."""
     extra: TokenCount = 700
     """What other plugins and the written section add, all together."""
 
@@ -40,9 +44,13 @@ class LightModel(SettingsGroup):
     """``auto.lightModel``: who writes the section when the prompt cache is cold."""
 
     provider: str
+    """The provider's name; its key comes from the environment or ``credentials`` in host.json."""
     id: str
+    """The model's id."""
     api: str = "openai-completions"
+    """How it is spoken to: ``openai-completions`` or ``openai-responses``."""
     baseUrl: str | None = None
+    """Where it is, when not at its provider's usual address."""
 
 
 class AutoSettings(SettingsGroup):
@@ -51,14 +59,17 @@ class AutoSettings(SettingsGroup):
     onInput: bool = True
     """Before a new message, when the context is large."""
     inputMinTokens: TokenCount = 100_000
+    """How large: effective usage, in tokens."""
     beforeExpiry: bool = True
     """Shortly before the prompt cache expires, when the context is larger still."""
     expiryMinTokens: TokenCount = 140_000
+    """How large: effective usage, in tokens."""
     minGrowthTokens: TokenCount = 30_000
     """After a relay none starts by itself until the context has grown by so many tokens."""
     writtenSection: bool = False
     """Whether a model adds open questions and decisions to the note."""
     lightModel: LightModel | None = None
+    """Who writes it when the prompt cache is cold; without one it is written only while the cache is warm."""
 
 
 class RelaySettings(Settings):
@@ -71,4 +82,6 @@ class RelaySettings(Settings):
     gitTimeoutMs: TokenCount = 4_000
     """For all of the git section; 0 leaves it out."""
     limits: Limits = Limits()
+    """How long the note and its sections may become."""
     auto: AutoSettings = AutoSettings()
+    """Relays that start by themselves."""
