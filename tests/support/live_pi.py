@@ -372,6 +372,11 @@ def wait_gone(pid: int, seconds: float = 15.0) -> None:
         time.sleep(0.05)
 
 
+def at_start(home: PiHome, code: str) -> None:
+    """What every Python that is started from now on does before anything else."""
+    (home.packages / "sitecustomize.py").write_text(f"import os, time\n{code}\n")
+
+
 def kill_python(pi: LivePi) -> int:
     """Kills the Python side, and waits until its Pi knows (a process that its parent has not asked for stays in the
     table); its process id."""
@@ -388,6 +393,11 @@ def _is_listed(pid: int) -> bool:
     except ProcessLookupError:
         return False
     return True
+
+
+def offered(request: Received) -> list[str]:
+    """The names of the tools that a request offers."""
+    return [tool["function"]["name"] for tool in request.body.get("tools", ())]
 
 
 def texts(request: Received, role: str) -> list[str]:

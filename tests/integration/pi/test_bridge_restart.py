@@ -6,7 +6,7 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from support.live_pi import PiHome, check_mirror, helper, kill_python, live_home, python_sides, texts
+from support.live_pi import at_start, check_mirror, helper, kill_python, live_home, python_sides, texts
 from support.model_server import Answer, Received, call, say
 
 
@@ -16,11 +16,6 @@ def answer(request: Received) -> Answer:
     if last["role"] == "user" and texts(request, "user")[-1].startswith("use the tool"):
         return call("probe_look", {"what": "you"})
     return say("Answer.")
-
-
-def at_start(home: PiHome, code: str) -> None:
-    """What every Python does from now on before anything else."""
-    (home.packages / "sitecustomize.py").write_text(f"import os, time\n{code}\n")
 
 
 def test_a_command_and_a_tool_start_what_has_gone_without_waiting_for_its_time(tmp_path: Path) -> None:

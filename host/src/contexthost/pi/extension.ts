@@ -620,7 +620,7 @@ class Session {
   private async compact(connection: Connection, id: number, asked: any): Promise<void> {
     // An input that is being looked at may start a run, which a compaction must not meet half-way, or be held for it.
     while (this.inputs.size > 0) await Promise.allSettled(this.inputs);
-    if (this.over) return;
+    if (this.over || !connection.alive) return; // nobody wants it any more
     // From here to `ctx.compact` nothing is awaited: what is looked at is what the compaction meets.
     const busy = !this.ctx.isIdle() || Date.now() - this.startingSince < STARTING;
     if (this.isCompacting()) {
