@@ -212,6 +212,9 @@ async def _run(arguments: str, ctx: Context) -> str | None:
         ctx.send_user_message(rest)
     elif what == "kill":
         die()
+    elif what == "limits":
+        limits = ctx.compaction_settings
+        return f"probe: {limits.enabled} {limits.reserve_tokens} {limits.keep_recent_tokens}"
     elif what == "die-later":
         ctx.call_later(0.2, die)
     elif what == "wait":

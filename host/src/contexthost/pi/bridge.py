@@ -219,6 +219,7 @@ class Bridge:
         self._runtime.find_credential = self._driver.credential
         self._runtime.find_headers = self._driver.model_headers
         self._hooks = Hooks(self._runtime, self._driver, self._peer)
+        self._hooks.take_compaction_settings(message.event)
         self._keep_lock()
         self._serve(message, self._started(message.event), "run")
         for lane in ("input", "compaction"):

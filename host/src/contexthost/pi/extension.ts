@@ -238,7 +238,7 @@ class Session {
     pi.on("agent_start", () => {
       this.running = true;
       this.startingSince = 0;
-      this.tell("agent_start", {});
+      this.tell("agent_start", { compaction: this.compactionSettings(this.ctx.model) });
     });
     pi.on("agent_settled", (event: any) => {
       this.running = false;
@@ -265,8 +265,20 @@ class Session {
         model: describeModel(event.model),
         previousModel: describeModel(event.previousModel),
         source: event.source,
+        compaction: this.compactionSettings(event.model),
       }),
     );
+  }
+
+  /** Pi's own, as it would read them now for this model; what is left out is as Pi has it by default. */
+  private compactionSettings(model: any): any {
+    const settings = this.pi.getSettings().compaction ?? {};
+    const own = model ? settings.modelOverrides?.[`${model.provider}/${model.id}`] : undefined;
+    return {
+      enabled: settings.enabled,
+      reserveTokens: own?.reserveTokens ?? settings.reserveTokens,
+      keepRecentTokens: own?.keepRecentTokens ?? settings.keepRecentTokens,
+    };
   }
 
   /** Handlers that make Pi prepare something for them are registered only when a plugin wants the hook. */
@@ -372,6 +384,7 @@ class Session {
         lastId: entries[entries.length - 1]?.id ?? null,
         leaf: this.sentLeaf,
         model: describeModel(this.ctx.model),
+        compaction: this.compactionSettings(this.ctx.model),
       },
     };
     if (withEntries) params.sync = { from: 0, entries, leaf: this.sentLeaf };
