@@ -13,6 +13,7 @@ from typing import Any, cast
 import pytest
 
 import contexthost_codex_native as plugin
+from contexthost.compaction import CompactionSettings
 from contexthost.context import AbortSignal, Context, ModelInfo
 from contexthost.events import (
     BeforeProviderHeadersEvent,
@@ -58,6 +59,7 @@ class Fake:
     model: ModelInfo | None
     ui: Ui = field(default_factory=Ui)
     signal: AbortSignal | None = None
+    compaction_settings: CompactionSettings = field(default_factory=CompactionSettings)
 
     @property
     def session(self) -> Session:
@@ -188,14 +190,14 @@ def test_a_compaction_that_somebody_has_made_already_is_left_to_them() -> None:
     assert fake.ui.told == []
 
 
-def full_turn(**changes: Any) -> tuple[TurnEndEvent, Fake]:
+def full_turn(tokens: int = 190_000, **changes: Any) -> tuple[TurnEndEvent, Fake]:
     build = SessionBuilder()
     build.user("begin")
     build.assistant("begun")
     build.user("go " * 40_000)
-    build.assistant("done", usage=usage_of(190_000))
+    build.assistant("done", usage=usage_of(tokens))
     build.user("more")
-    last = build.assistant("done", usage=usage_of(190_000))
+    last = build.assistant("done", usage=usage_of(tokens))
     fake = Fake(project(build), sub_api(URL))
     event = TurnEndEvent(
         **{
@@ -216,6 +218,22 @@ def test_a_full_turn_is_compacted_and_a_failure_told() -> None:
     event, fake = full_turn()
     assert asyncio.run(plugin.turn_end(event, fake.ctx)) is None
     assert "SubAPI has no credential" in fake.ui.told[0]
+
+
+@pytest.mark.parametrize(
+    ("tokens", "settings", "compacted"),
+    [
+        (95_999, CompactionSettings(reserve_tokens=100_000), False),
+        (96_000, CompactionSettings(reserve_tokens=100_000), True),
+        (96_000, CompactionSettings(), False),
+        (190_000, CompactionSettings(enabled=False), False),
+    ],
+)
+def test_the_hosts_own_limit_is_the_sessions(tokens: int, settings: CompactionSettings, compacted: bool) -> None:
+    event, fake = full_turn(tokens)
+    fake.compaction_settings = settings
+    assert asyncio.run(plugin.turn_end(event, fake.ctx)) is None
+    assert bool(fake.ui.told) is compacted  # told, because the attempt has no credential
 
 
 @pytest.mark.parametrize(

@@ -41,7 +41,9 @@ def settle(manager: PluginManager, authority: ProjectionAuthority, ctx: Context 
     return list(chained.answers)
 
 
-def end_turn(manager: PluginManager, authority: ProjectionAuthority, outcome: Outcome = "completed") -> list[Any]:
+def end_turn(
+    manager: PluginManager, authority: ProjectionAuthority, outcome: Outcome = "completed", *, reserve: int = 16_384
+) -> list[Any]:
     """What the plugins answer when a turn has ended."""
     event = TurnEndEvent(
         turn_index=0,
@@ -52,7 +54,7 @@ def end_turn(manager: PluginManager, authority: ProjectionAuthority, outcome: Ou
         outcome=outcome,
         context=authority.snapshot(),
     )
-    known = Surroundings(authority).ctx
+    known = Surroundings(authority, reserve=reserve).ctx
     return list(asyncio.run(manager.chain("turn_end", event, lambda name: known)).answers)
 
 
@@ -129,10 +131,9 @@ def test_a_turn_that_ends_with_the_window_nearly_full_is_masked_at_once(manager:
     ],
 )
 def test_urgent_is_above_its_share_or_within_4000_tokens_of_the_hosts_limit(
-    manager: PluginManager, monkeypatch: pytest.MonkeyPatch, usage: int, reserve: int, masked: bool
+    manager: PluginManager, usage: int, reserve: int, masked: bool
 ) -> None:
-    monkeypatch.setenv("CONTEXTHOST_HOST__COMPACTION__RESERVETOKENS", str(reserve))
-    assert bool(end_turn(manager, full_session(usage=usage)[0])) is masked
+    assert bool(end_turn(manager, full_session(usage=usage)[0], reserve=reserve)) is masked
 
 
 @pytest.mark.parametrize("outcome", ["error", "aborted"])

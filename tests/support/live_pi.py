@@ -372,6 +372,34 @@ def wait_gone(pid: int, seconds: float = 15.0) -> None:
         time.sleep(0.05)
 
 
+def at_start(home: PiHome, code: str) -> None:
+    """What every Python that is started from now on does before anything else."""
+    (home.packages / "sitecustomize.py").write_text(f"import os, time\n{code}\n")
+
+
+def kill_python(pi: LivePi) -> int:
+    """Kills the Python side, and waits until its Pi knows (a process that its parent has not asked for stays in the
+    table); its process id."""
+    python = pi.python_side()
+    assert python is not None
+    os.kill(python, signal.SIGKILL)
+    pi.until(lambda: not _is_listed(python), "the end of the Python side")
+    return python
+
+
+def _is_listed(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def offered(request: Received) -> list[str]:
+    """The names of the tools that a request offers."""
+    return [tool["function"]["name"] for tool in request.body.get("tools", ())]
+
+
 def texts(request: Received, role: str) -> list[str]:
     """The texts of one role in a request body."""
     found = []

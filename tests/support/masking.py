@@ -7,6 +7,7 @@ import json
 from collections.abc import Awaitable, Coroutine
 from typing import Any, cast
 
+from contexthost.compaction import CompactionSettings
 from contexthost.context import Context, NotifyLevel
 from contexthost.errors import Unsupported
 from contexthost.projection import ProjectionAuthority
@@ -64,13 +65,21 @@ class Surroundings:
     are the texts of the status line.
     """
 
-    def __init__(self, authority: ProjectionAuthority, *, idle: bool = True, ending: Exception | None = None) -> None:
+    def __init__(
+        self,
+        authority: ProjectionAuthority,
+        *,
+        idle: bool = True,
+        ending: Exception | None = None,
+        reserve: int = 16_384,
+    ) -> None:
         self.authority = authority
         self.idle = idle
         self.ending = ending
         self.asked: list[dict[str, Any]] = []
         self.statuses: list[str | None] = []
         self.model = None
+        self.compaction_settings = CompactionSettings(reserve_tokens=reserve)
         self.ui = self
         self._work: list[Coroutine[Any, Any, None]] = []
 

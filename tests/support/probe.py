@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import signal
 import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -35,7 +36,7 @@ from contexthost.projection import CustomDraft
 
 
 def control(ctx: Context) -> dict[str, Any]:
-    """What the test wants: per hook ``raise``, ``block``, ``hang`` or ``print``, and what is answered."""
+    """What the test wants: per hook ``raise``, ``block``, ``hang``, ``die`` or ``print``, and what is answered."""
     path = ctx.data_dir / "control.json"
     found: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
     return found
@@ -62,8 +63,18 @@ def misbehave(hook: str, ctx: Context) -> None:
 
 
 async def hang(hook: str, ctx: Context) -> None:
-    if control(ctx).get(hook) == "hang":
+    """Never comes back, or is killed after a while, if the test wants that."""
+    fault = control(ctx).get(hook)
+    if fault == "hang":
         await asyncio.sleep(3600)
+    if fault == "die":
+        await asyncio.sleep(0.3)
+        die()
+
+
+def die() -> None:
+    """As when the system kills this process."""
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
 def _observer(hook: str) -> Callable[..., Any]:
@@ -81,8 +92,6 @@ for _hook in EVENTS:
         "input",
         "session_before_compact",
         "turn_end",
-        "before_provider_headers",
-        "before_provider_request",
     }:
         globals()[_hook] = _observer(_hook)
 
@@ -108,6 +117,9 @@ async def on_input(event: InputEvent, ctx: Context) -> Handled | Hold | Transfor
     if event.text.startswith("hold: ") and event.source != "extension":
         ctx.spawn(_compact_and_release(ctx))
         return Hold()
+    if event.text.startswith("park: ") and event.source != "extension":
+        ctx.call_later(0.3, lambda: _release(ctx))
+        return Hold()
     return None
 
 
@@ -117,6 +129,13 @@ async def _compact_and_release(ctx: Context) -> None:
         ctx.ui.notify(f"probe: compacted {entry.id}")
     finally:
         ctx.release_held()
+
+
+def _release(ctx: Context) -> None:
+    """In a timer: dies instead of releasing, or at once after it."""
+    if control(ctx).get("parked") == "released":
+        ctx.release_held()
+    die()
 
 
 @hookimpl
@@ -134,7 +153,7 @@ async def session_before_compact(event: SessionBeforeCompactEvent, ctx: Context)
         summary=str(control(ctx).get("summary", f"probe: {event.reason} summary")),
         first_kept_entry_id=event.preparation.first_kept_entry_id,
         tokens_before=event.preparation.tokens_before,
-        details={"probe": True},
+        details=control(ctx).get("details", {"probe": True}),
     )
 
 
@@ -192,7 +211,14 @@ async def _run(arguments: str, ctx: Context) -> str | None:
         ctx.send_user_message(rest)
         ctx.send_user_message(rest)
     elif what == "kill":
-        os.kill(os.getpid(), 9)
+        die()
+    elif what == "limits":
+        limits = ctx.compaction_settings
+        return f"probe: {limits.enabled} {limits.reserve_tokens} {limits.keep_recent_tokens}"
+    elif what == "die-later":
+        ctx.call_later(0.2, die)
+    elif what == "wait":
+        await hang("command", ctx)
     elif what == "entries":
         return f"probe: {len(ctx.session.entries)} entries, leaf {ctx.session.leaf_id}, {ctx.snapshot.usage.window}"
     elif what == "fail":

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Final
 
-from contexthost.compaction import CompactionSettings, Preparation
+from contexthost.compaction import Preparation
 from contexthost.context import AbortSignal
 from contexthost.errors import NOBODY_COMPACTS, CompactionCancelled, CompactionFailed, SessionBusy, Unsupported
 from contexthost.events import AgentSettledEvent, CompactionReason, CompactionResult
@@ -64,11 +64,7 @@ class Activity:
         self.stalled = False  # a run could not be written; queued inputs would only fail in the same way
         self.settling = False
         self.ended = False
-        configured = runtime.settings.values.compaction
-        settings = CompactionSettings(
-            reserve_tokens=configured.reserveTokens, keep_recent_tokens=configured.keepRecentTokens
-        )
-        self.lifecycle = Lifecycle(runtime, settings=settings, observer=self, summarize=self._summarize)
+        self.lifecycle = Lifecycle(runtime, settings=runtime.compaction, observer=self, summarize=self._summarize)
 
     # Whose turn it is ------------------------------------------------------------------------------------------------
 

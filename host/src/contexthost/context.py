@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 
 if TYPE_CHECKING:
+    from contexthost.compaction import CompactionSettings
     from contexthost.history import History
     from contexthost.messages import Message
     from contexthost.projection import Snapshot
@@ -297,6 +298,11 @@ class Context(Protocol):
     @property
     def model(self) -> ModelInfo | None:
         """The model in use, if one is known."""
+
+    @property
+    def compaction_settings(self) -> CompactionSettings:
+        """When the session compacts by itself, and how much that keeps: in Pi its own settings for the model in use, as
+        they are now, elsewhere those of ``host.json``."""
 
     @property
     def mode(self) -> Mode:

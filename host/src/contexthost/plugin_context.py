@@ -17,6 +17,7 @@ from contexthost.session import Entry, Session
 from contexthost.tokens import EffectiveUsage
 
 if TYPE_CHECKING:
+    from contexthost.compaction import CompactionSettings
     from contexthost.runtime import Driver, Runtime
 
 __all__ = ["PluginContext"]
@@ -56,6 +57,10 @@ class PluginContext:
     @property
     def model(self) -> ModelInfo | None:
         return self._runtime.driver.model
+
+    @property
+    def compaction_settings(self) -> CompactionSettings:
+        return self._runtime.compaction
 
     @property
     def mode(self) -> Mode:

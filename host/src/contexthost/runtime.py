@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, Protocol, TypeVar
 
 from contexthost._dispatch import Caught
+from contexthost.compaction import CompactionSettings
 from contexthost.config import HostSettings, Loaded
 from contexthost.context import AbortSignal, Mode, ModelInfo, Timer, Ui
 from contexthost.errors import ContexthostError
@@ -141,6 +142,8 @@ class Runtime:
         history: all that the session has recorded.
         plugins: the plugin manager.
         settings: ``host.json``, with its warnings.
+        compaction: when the session compacts by itself, and how much that keeps; a driver may know better than
+            ``host.json``.
         driver: what the surroundings can do.
         closed: whether the session has ended.
     """
@@ -157,6 +160,10 @@ class Runtime:
         self.session = session
         self.plugins = plugins
         self.settings = settings
+        configured = settings.values.compaction
+        self.compaction = CompactionSettings(
+            reserve_tokens=configured.reserveTokens, keep_recent_tokens=configured.keepRecentTokens
+        )
         self.driver = driver
         self.authority = ProjectionAuthority(
             session,

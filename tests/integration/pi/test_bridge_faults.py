@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import time
 from pathlib import Path
 
@@ -43,95 +41,6 @@ def revived(pi: LivePi, old: int) -> None:
 
     mark = pi.mark()
     pi.until(there, "another Python side")
-
-
-@pytest.mark.parametrize(
-    "hooks",
-    [["input", "turn_end", "agent_before_settle"], ["agent_start", "context", "agent_settled"]],
-    ids=["asked", "told"],
-)
-def test_the_python_side_is_killed_in_a_hook(tmp_path: Path, hooks: list[str]) -> None:
-    with live_home(tmp_path, answer) as home:
-        home.host_settings(pi={"answerSeconds": 30})  # no deadline helps out
-        home.probe()
-        home.install()
-        with home.rpc(*helper(home)) as pi:
-            pi.prompt("Before.")
-            for hook in hooks:
-                home.probe(**{hook: "hang"})
-                pi.slash("/again")  # a new instance: settings are read, and there is no back-off yet
-                known, python, mark = len(home.seen(hook)), pi.python_side(), pi.mark()
-                pi.slash("/probe entries")
-                python = pi.python_side()
-                assert python is not None
-                pi.send("prompt", message=f"Killed in {hook}.")
-                pi.until(lambda hook=hook, known=known: len(home.seen(hook)) > known, hook)  # type: ignore[misc]
-                os.kill(python, signal.SIGKILL)
-                pi.event("agent_settled", after=mark)
-                pi.note("the Python side has stopped (it ended with SIGKILL)", after=mark)
-                assert texts(home.server.requests[-1], "user")[-1] == f"Killed in {hook}."
-            home.probe()
-            assert python is not None
-            revived(pi, python)
-            check_mirror(pi)
-            pi.prompt("After.")
-            assert home.seen("agent_settled")[-1]["session"]
-            assert users(pi) == ["Before.", *(f"Killed in {hook}." for hook in hooks), "After."]
-            assert pi.errors() == []
-
-
-def test_the_python_side_is_killed_while_it_starts(tmp_path: Path) -> None:
-    with live_home(tmp_path, answer) as home:
-        home.probe(session_start="hang")
-        home.install()
-        with home.rpc() as pi:
-            pi.until(lambda: bool(home.seen("session_start")), "the start")
-            pi.send("prompt", message="Hello.")
-            home.probe()
-            os.kill(home.seen("session_start")[0]["pid"], signal.SIGKILL)
-            pi.event("agent_settled")
-            revived(pi, home.seen("session_start")[0]["pid"])
-            assert [one["event"]["reason"] for one in home.seen("session_start")] == ["startup", "reload"]
-            assert users(pi) == ["Hello."]
-
-
-def test_the_python_side_is_killed_in_a_compaction_a_tool_and_a_command(tmp_path: Path) -> None:
-    with live_home(tmp_path, answer) as home:
-        home.settings(**SMALL)
-        home.probe()
-        home.install()
-        with home.rpc(*helper(home)) as pi:
-            pi.prompt("First. " * 50)
-            pi.prompt("Second. " * 50)
-            home.probe(session_before_compact="hang")
-            python = pi.python_side()
-            assert python is not None
-            number = pi.send("compact")
-            pi.until(lambda: len(home.seen("session_before_compact")) == 1, "the compaction")
-            os.kill(python, signal.SIGKILL)
-            pi.until(lambda: pi.answered(number) is not None, "the end of the compaction")
-            result = pi.answered(number)
-            assert result is not None
-            assert result["success"]  # Pi's own summary
-            assert result["data"]["summary"].startswith("Answer.")
-
-            home.probe()
-            pi.slash("/again")
-            pi.slash("/probe entries")
-            python, mark = pi.python_side(), pi.mark()
-            assert python is not None
-            pi.send("prompt", message="use the tool")
-            pi.until(lambda: len(home.seen("tool")) == 1, "the tool")
-            os.kill(python, signal.SIGKILL)
-            pi.event("agent_settled", after=mark)
-            assert texts(home.server.requests[-1], "tool")[-1] == "it ended with SIGKILL"
-
-            pi.slash("/again")
-            pi.slash("/probe entries")
-            assert "it ended with SIGKILL" in pi.slash("/probe kill")
-            pi.prompt("After.")
-            assert users(pi)[-2:] == ["use the tool", "After."]
-            assert pi.errors() == []
 
 
 def test_a_plugin_that_raises_or_prints_everywhere_is_told_once_and_harms_nothing(tmp_path: Path) -> None:

@@ -6,12 +6,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from support.live_pi import check_mirror, custom, helper, is_alive, live_home, read_entries, texts, wait_gone
-from support.model_server import Received, call, say
-
-
-def offered(request: Received) -> list[str]:
-    return [tool["function"]["name"] for tool in request.body.get("tools", ())]
+from support.live_pi import check_mirror, custom, helper, is_alive, live_home, offered, read_entries, texts, wait_gone
+from support.model_server import call, say
 
 
 def test_tools_commands_and_what_plugins_start_by_themselves(tmp_path: Path) -> None:

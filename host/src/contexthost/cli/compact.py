@@ -11,7 +11,7 @@ import click
 from contexthost.cli.arguments import SESSION
 from contexthost.cli.models import Client, client, model_options
 from contexthost.cli.output import console, count, echo_json
-from contexthost.compaction import CompactionSettings, Preparation
+from contexthost.compaction import Preparation
 from contexthost.context import AbortSignal
 from contexthost.drivers.file import open_file
 from contexthost.errors import CompactionFailed, NothingToCompact
@@ -111,18 +111,14 @@ async def _compact(
 
 
 def _lifecycle(runtime: Runtime, asker: Client | None) -> Lifecycle:
-    configured = runtime.settings.values.compaction
-    settings = CompactionSettings(
-        reserve_tokens=configured.reserveTokens, keep_recent_tokens=configured.keepRecentTokens
-    )
-
     async def ask(preparation: Preparation, signal: AbortSignal, instructions: str | None) -> CompactionResult:
         from contexthost.models.summarizer import summarize
 
         assert asker is not None
         return await summarize(preparation, asker, signal, custom_instructions=instructions)
 
-    return Lifecycle(runtime, settings=settings, observer=_Quiet(), summarize=ask if asker is not None else None)
+    summarizer = ask if asker is not None else None
+    return Lifecycle(runtime, settings=runtime.compaction, observer=_Quiet(), summarize=summarizer)
 
 
 def _check_plugin(runtime: Runtime, plugin: str | None) -> None:

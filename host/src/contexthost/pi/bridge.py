@@ -10,7 +10,7 @@ import importlib.metadata
 import inspect
 import logging
 from collections.abc import Callable, Coroutine, Mapping
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from contexthost.config import HostSettings, load_settings
 from contexthost.context import AbortSignal, Command, Tool
@@ -85,13 +85,6 @@ class Bridge:
         # Inputs are asked for while a boundary may still be going on, and compactions while a hook may be waiting for
         # one: each kind is in order for itself, and all come after the session's start.
         self._lanes = {"run": Lane(), "input": Lane(), "compaction": Lane()}
-        self._methods: dict[str, Callable[[Message], Coroutine[Any, Any, Any]]] = {
-            "initialize": self._initialize,
-            "ping": self._ping,
-            "session/end": self._end,
-            "tool/call": self._call_tool,
-            "command/run": self._run_command,
-        }
 
     # Messages --------------------------------------------------------------------------------------------------------
 
@@ -111,8 +104,8 @@ class Bridge:
             return
         elif method.startswith("hook/"):
             self._hook(method.removeprefix("hook/"), message)
-        elif method in self._methods:
-            self._serve(message, self._methods[method](message))
+        elif method in self.METHODS:
+            self._serve(message, self.METHODS[method](self, message))
         elif message.id is not None:
             self._peer.refuse(message.id, METHOD_NOT_FOUND, f"there is no method {method}")
 
@@ -227,6 +220,7 @@ class Bridge:
         self._runtime.find_credential = self._driver.credential
         self._runtime.find_headers = self._driver.model_headers
         self._hooks = Hooks(self._runtime, self._driver, self._peer)
+        self._hooks.take_compaction_settings(message.event)
         self._keep_lock()
         self._serve(message, self._started(message.event), "run")
         for lane in ("input", "compaction"):
@@ -369,6 +363,15 @@ class Bridge:
                 f"no installed plugin has a {what} {name}: run `contexthost pi install` again, then /reload",
             )
         return items[name]
+
+    METHODS: ClassVar[Mapping[str, Callable[[Bridge, Message], Coroutine[Any, Any, Any]]]] = {
+        "initialize": _initialize,
+        "ping": _ping,
+        "session/end": _end,
+        "tool/call": _call_tool,
+        "command/run": _run_command,
+    }
+    """What Pi asks for besides hooks, by its name in the protocol."""
 
 
 async def _value(value: Any) -> Any:

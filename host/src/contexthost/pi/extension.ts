@@ -194,6 +194,8 @@ class Session {
   private connection?: Connection;
   private ready = false;
   private firstStart?: Promise<void>;
+  private lastStart?: Promise<void>; // over after `limits.start` in any case
+  private problem = "it has not been started"; // why the Python side is not there
   private broken = false; // cannot work before something is installed anew
   private over = false;
   private running = false; // between agent_start and agent_settled
@@ -236,7 +238,7 @@ class Session {
     pi.on("agent_start", () => {
       this.running = true;
       this.startingSince = 0;
-      this.tell("agent_start", {});
+      this.tell("agent_start", { compaction: this.compactionSettings(this.ctx.model) });
     });
     pi.on("agent_settled", (event: any) => {
       this.running = false;
@@ -263,8 +265,20 @@ class Session {
         model: describeModel(event.model),
         previousModel: describeModel(event.previousModel),
         source: event.source,
+        compaction: this.compactionSettings(event.model),
       }),
     );
+  }
+
+  /** Pi's own, as it would read them now for this model; what is left out is as Pi has it by default. */
+  private compactionSettings(model: any): any {
+    const settings = this.pi.getSettings().compaction ?? {};
+    const own = model ? settings.modelOverrides?.[`${model.provider}/${model.id}`] : undefined;
+    return {
+      enabled: settings.enabled,
+      reserveTokens: own?.reserveTokens ?? settings.reserveTokens,
+      keepRecentTokens: own?.keepRecentTokens ?? settings.keepRecentTokens,
+    };
   }
 
   /** Handlers that make Pi prepare something for them are registered only when a plugin wants the hook. */
@@ -295,7 +309,7 @@ class Session {
     this.reason = { reason: event.reason, previousSessionFile: event.previousSessionFile };
     this.giveBackLeftOver();
     // Not awaited: Pi starts meanwhile, and the first input waits for it.
-    this.firstStart = this.start();
+    this.firstStart = this.lastStart = this.start();
   }
 
   private async start(): Promise<void> {
@@ -370,6 +384,7 @@ class Session {
         lastId: entries[entries.length - 1]?.id ?? null,
         leaf: this.sentLeaf,
         model: describeModel(this.ctx.model),
+        compaction: this.compactionSettings(this.ctx.model),
       },
     };
     if (withEntries) params.sync = { from: 0, entries, leaf: this.sentLeaf };
@@ -379,6 +394,7 @@ class Session {
   /** What is left of the Python side after it went away: nothing that Pi could notice. */
   private gone(why: string, connection: Connection | undefined): void {
     if (connection !== this.connection) return;
+    this.problem = why;
     const lived = this.connection ? Date.now() - this.connection.startedAt : 0;
     const neverRan = !this.ready;
     this.ready = false;
@@ -418,7 +434,23 @@ class Session {
   private revive(): void {
     if (this.over || this.broken || this.connection || !this.firstStart || Date.now() < this.nextStart) return;
     this.reason = { reason: "reload" };
-    void this.start(); // nobody waits: Pi goes on without it until it is there
+    this.lastStart = this.start(); // no event waits: Pi goes on without it until it is there
+  }
+
+  /**
+   * For a tool or a command, which is nothing without the Python side: somebody asks for it now, so that it is started
+   * before its time, and a start that is under way is waited for. Throws when it is not there then.
+   */
+  private async reach(signal?: AbortSignal): Promise<Connection> {
+    if (!this.over && !this.broken) {
+      this.nextStart = 0;
+      this.revive();
+      const aborted = new Promise<void>((resolve) => signal?.addEventListener("abort", () => resolve(), { once: true }));
+      await Promise.race([this.lastStart, aborted]);
+    }
+    if (signal?.aborted) throw new Error("aborted");
+    if (!this.ready || this.over || !this.connection) throw new Error(`contexthost is not running (${this.problem})`);
+    return this.connection;
   }
 
   private async end(event: any): Promise<void> {
@@ -601,7 +633,7 @@ class Session {
   private async compact(connection: Connection, id: number, asked: any): Promise<void> {
     // An input that is being looked at may start a run, which a compaction must not meet half-way, or be held for it.
     while (this.inputs.size > 0) await Promise.allSettled(this.inputs);
-    if (this.over) return;
+    if (this.over || !connection.alive) return; // nobody wants it any more
     // From here to `ctx.compact` nothing is awaited: what is looked at is what the compaction meets.
     const busy = !this.ctx.isIdle() || Date.now() - this.startingSince < STARTING;
     if (this.isCompacting()) {
@@ -909,9 +941,9 @@ class Session {
       ...tool,
       label: tool.name,
       execute: async (toolCallId: string, given: any, signal: AbortSignal | undefined) => {
-        if (!(await this.up())) throw new Error("contexthost is not running; this tool cannot be used now");
+        const connection = await this.reach(signal);
         const asked = { name: tool.name, toolCallId, arguments: given };
-        const answer = await this.connection!.request("tool/call", this.params(asked), limits.tool, signal);
+        const answer = await connection.request("tool/call", this.params(asked), limits.tool, signal);
         if (!answer.ok) throw new Error(answer.message);
         if (answer.value.isError) throw new Error(textOf(answer.value.content));
         return { content: answer.value.content, details: answer.value.details ?? {} };
@@ -923,12 +955,15 @@ class Session {
     this.pi.registerCommand(command.name, {
       description: command.description,
       handler: async (given: string) => {
-        if (!(await this.up())) {
-          this.notify(`contexthost is not running; /${command.name} cannot be used now.`, "error");
+        let connection: Connection;
+        try {
+          connection = await this.reach();
+        } catch (error) {
+          this.notify(`/${command.name}: ${(error as Error).message}`, "error");
           return;
         }
         const asked = { name: command.name, arguments: given };
-        const answer = await this.connection!.request("command/run", this.params(asked), limits.tool);
+        const answer = await connection.request("command/run", this.params(asked), limits.tool);
         if (!answer.ok) this.notify(`/${command.name}: ${answer.message}`, "error");
         else if (answer.value.text) this.notify(answer.value.text, "info");
       },

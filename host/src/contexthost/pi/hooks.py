@@ -7,7 +7,7 @@ from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from contexthost.compaction import CompactionSettings, Preparation, prepare_compaction
+from contexthost.compaction import Preparation, prepare_compaction
 from contexthost.context import AbortSignal
 from contexthost.errors import ContexthostError, InvalidDraft
 from contexthost.events import (
@@ -32,6 +32,7 @@ from contexthost.events import (
 from contexthost.pi.driver import PiDriver, current_signal
 from contexthost.pi.protocol import Peer
 from contexthost.pi.wire import (
+    compaction_settings_from_pi,
     compaction_to_pi,
     draft_from_pi,
     draft_to_pi,
@@ -80,6 +81,10 @@ class Hooks:
             "agent_settled": self._settled,
         }
 
+    def take_compaction_settings(self, event: Payload) -> None:
+        """Pi's own, which may be others for another model, and which the user may change at any time."""
+        self._runtime.compaction = compaction_settings_from_pi(event.get("compaction"))
+
     # The session -----------------------------------------------------------------------------------------------------
 
     async def _before_switch(self, event: Payload) -> Any:
@@ -115,6 +120,7 @@ class Hooks:
         self._driver.take_model(model)
         if model.context_window is not None:
             self._runtime.authority.set_window(model.context_window)
+        self.take_compaction_settings(event)
         source = event.get("source")
         told = ModelSelectEvent(
             model=model,
@@ -150,14 +156,7 @@ class Hooks:
     def _preparation(self, event: Payload) -> Preparation | None:
         """Ours, from Pi's settings: equal to Pi's but for a split turn that is none. Pi's does not cross the bridge,
         because it holds the whole history."""
-        told = event.get("settings")
-        told = told if isinstance(told, dict) else {}
-        reserve, keep = told.get("reserveTokens"), told.get("keepRecentTokens")
-        defaults = CompactionSettings()
-        settings = CompactionSettings(
-            reserve_tokens=int(reserve) if isinstance(reserve, (int, float)) else defaults.reserve_tokens,
-            keep_recent_tokens=int(keep) if isinstance(keep, (int, float)) else defaults.keep_recent_tokens,
-        )
+        settings = compaction_settings_from_pi(event.get("settings"))
         session = self._runtime.session
         made = prepare_compaction(
             self._runtime.authority.snapshot(), session.branch(), settings, context_messages=context_messages
@@ -209,6 +208,7 @@ class Hooks:
         return input_to_pi(asked, await self._runtime.input(asked))
 
     async def _agent_start(self, event: Payload) -> Any:
+        self.take_compaction_settings(event)
         await self._runtime.notify("agent_start", AgentStartEvent())
 
     async def _context(self, event: Payload) -> Any:

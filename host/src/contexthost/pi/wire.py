@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, cast
 
+from contexthost.compaction import CompactionSettings
 from contexthost.context import ModelInfo, ToolResult
 from contexthost.errors import InvalidDraft
 from contexthost.events import (
@@ -70,6 +71,23 @@ def model_from_pi(value: Any) -> ModelInfo | None:
         else {},
         images=not isinstance(takes, list) or "image" in takes,
     )
+
+
+def compaction_settings_from_pi(value: Any) -> CompactionSettings:
+    """Pi's compaction settings; what is absent, or what Pi would refuse to read, is as Pi has it by default."""
+    given = value if isinstance(value, dict) else {}
+    defaults = CompactionSettings()
+    reserve, keep = _tokens(given.get("reserveTokens")), _tokens(given.get("keepRecentTokens"))
+    return CompactionSettings(
+        enabled=given.get("enabled") is not False,
+        reserve_tokens=defaults.reserve_tokens if reserve is None else reserve,
+        keep_recent_tokens=defaults.keep_recent_tokens if keep is None else keep,
+    )
+
+
+def _tokens(value: Any) -> int | None:
+    number = _number(value)
+    return int(number) if number is not None and number >= 0 and number.is_integer() else None
 
 
 def headers_from_pi(value: Any) -> dict[str, str]:

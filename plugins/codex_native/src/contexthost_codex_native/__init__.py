@@ -169,26 +169,23 @@ async def turn_end(event: TurnEndEvent, ctx: Context) -> Boundary | None:
 
     from contexthost_codex_native.eligibility import kind_of
 
-    memory = _memory(ctx)
-    if kind_of(model) is None or memory.paused:
+    memory, limits = _memory(ctx), ctx.compaction_settings
+    if kind_of(model) is None or memory.paused or not limits.enabled:
         return None
 
-    from contexthost.compaction import CompactionSettings, prepare_compaction
-    from contexthost.config import HostSettings, load_settings
+    from contexthost.compaction import prepare_compaction
     from contexthost.events import Boundary
     from contexthost.projection import CompactionDraft, context_messages
     from contexthost_codex_native.compactor import compact_natively, grown_enough, run_threshold
     from contexthost_codex_native.errors import Aborted, NativeFailure
 
     snapshot = event.context
-    host = load_settings(HostSettings, "host").values.compaction
-    threshold = run_threshold(snapshot.window, settings.thresholdRatio, host.reserveTokens)
+    threshold = run_threshold(snapshot.window, settings.thresholdRatio, limits.reserve_tokens)
     if threshold is None or snapshot.usage.tokens < threshold or not grown_enough(snapshot, model):
         return None
     if any(isinstance(draft, CompactionDraft) for draft in event.entries):
         return None  # another plugin compacts at this very boundary
-    cuts = CompactionSettings(reserve_tokens=host.reserveTokens, keep_recent_tokens=host.keepRecentTokens)
-    preparation = prepare_compaction(snapshot, snapshot.branch, cuts, context_messages=context_messages)
+    preparation = prepare_compaction(snapshot, snapshot.branch, limits, context_messages=context_messages)
     if preparation is None:
         return None
     ctx.compacting()  # a provider takes longer than a boundary may

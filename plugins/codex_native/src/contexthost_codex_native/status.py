@@ -6,7 +6,6 @@ import math
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit, urlunsplit
 
-from contexthost.config import HostSettings, load_settings
 from contexthost.errors import ContexthostError
 from contexthost.text import one_line
 from contexthost_codex_native.checkpoint import (
@@ -32,7 +31,7 @@ __all__ = ["report", "text_of_report"]
 async def report(ctx: Context, settings: CodexNativeSettings, memory: Memory) -> dict[str, Any]:
     """The state as JSON with stable keys. Of credentials it names the kind, never the value; nothing is sent."""
     model, snapshot = ctx.model, ctx.snapshot
-    reserve = load_settings(HostSettings, "host").values.compaction.reserveTokens
+    reserve = ctx.compaction_settings.reserve_tokens
     told: dict[str, Any] = {
         "sessionId": snapshot.session_id,
         "model": None if model is None else {"provider": model.provider, "id": model.id, "api": model.api},

@@ -121,7 +121,7 @@ def session_start(event: SessionStartEvent, ctx: Context) -> None:
 async def turn_end(event: TurnEndEvent, ctx: Context) -> Boundary | None:
     """Masks at once when the window is nearly full: the end of the run may be too late."""
     live = _of(ctx)
-    if event.outcome != "completed" or not live.is_urgent(event.context):
+    if event.outcome != "completed" or not live.is_urgent(event.context, ctx):
         return None
     return await live.batch(event.context, ctx)
 

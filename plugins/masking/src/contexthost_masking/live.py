@@ -8,7 +8,7 @@ import time
 from collections.abc import Awaitable
 from dataclasses import dataclass, field
 
-from contexthost.config import HostSettings, load_settings
+from contexthost.config import load_settings
 from contexthost.context import Context
 from contexthost.errors import ContexthostError
 from contexthost.events import AgentSettledEvent, Boundary
@@ -38,12 +38,10 @@ class Live:
 
     Attributes:
         settings: ``masking.json``.
-        reserve: tokens of the window that the host keeps free, from ``host.json``.
         compacted_by: compaction entry → the plugin that made it.
     """
 
     settings: MaskingSettings
-    reserve: int
     compacted_by: dict[str, str] = field(default_factory=dict)
     _tried: set[str] = field(default_factory=set)
     _failed_at: int | None = None  # usage at the last attempt that came to nothing; lowered when usage falls
@@ -51,14 +49,13 @@ class Live:
     @classmethod
     def begin(cls) -> Live:
         """Reads the settings."""
-        settings = load_settings(MaskingSettings, PACKAGE)
-        return cls(settings.values, load_settings(HostSettings, "host").values.compaction.reserveTokens)
+        return cls(load_settings(MaskingSettings, PACKAGE).values)
 
     # Masks -----------------------------------------------------------------------------------------------------------
 
-    def is_urgent(self, snapshot: Snapshot) -> bool:
+    def is_urgent(self, snapshot: Snapshot, ctx: Context) -> bool:
         """Whether masking must not wait for the end of the run."""
-        limit = urgent_threshold(self.settings.mask, snapshot.window, self.reserve)
+        limit = urgent_threshold(self.settings.mask, snapshot.window, ctx.compaction_settings.reserve_tokens)
         return self.settings.enabled and snapshot.usage.tokens >= limit
 
     async def batch(self, snapshot: Snapshot, ctx: Context) -> Boundary | None:
@@ -70,7 +67,7 @@ class Live:
         if snapshot.usage.tokens >= thresholds(mask, snapshot.window).trigger:
             await _warm(snapshot, Scan.of(mask))
             costs = costs_of(snapshot, self.settings.pricing, model=ctx.model, now=time.time())
-        plan = plan_mask(snapshot, mask, costs=costs, forced=self.is_urgent(snapshot))
+        plan = plan_mask(snapshot, mask, costs=costs, forced=self.is_urgent(snapshot, ctx))
         if plan.thresholds.warning is not None:
             _log.warning("%s", plan.thresholds.warning)
         if not plan.drafts:
@@ -129,7 +126,7 @@ class Live:
         return status_of(
             ctx.snapshot,
             self.settings,
-            reserve=self.reserve,
+            reserve=ctx.compaction_settings.reserve_tokens,
             model=ctx.model,
             now=time.time(),
             compacted_by=self.compacted_by,

@@ -118,18 +118,14 @@ async def _on_runtime(runtime: Runtime, dry_run: bool) -> _Report:
 
 
 async def _make(runtime: Runtime, settings: Any) -> Relay:
-    from contexthost.compaction import CompactionSettings, prepare_compaction
+    from contexthost.compaction import prepare_compaction
     from contexthost.errors import NothingToCompact
     from contexthost.projection import context_messages
     from contexthost_relay.relay import make_relay
     from contexthost_relay.settings import PACKAGE
 
-    configured = runtime.settings.values.compaction
-    limits = CompactionSettings(
-        reserve_tokens=configured.reserveTokens, keep_recent_tokens=configured.keepRecentTokens
-    )
     snapshot = runtime.authority.snapshot()
-    preparation = prepare_compaction(snapshot, snapshot.branch, limits, context_messages=context_messages)
+    preparation = prepare_compaction(snapshot, snapshot.branch, runtime.compaction, context_messages=context_messages)
     if preparation is None:
         raise NothingToCompact(
             f"{runtime.session.path}: nothing to relay: everything is recent enough to be kept, or the last entry is a "

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from contexthost.compaction import CompactionSettings, prepare_compaction
-from contexthost.config import HostSettings, load_settings
+from contexthost.compaction import prepare_compaction
 from contexthost.context import Context
 from contexthost.estimates import Estimate
 from contexthost.events import ContextEstimatesEvent
@@ -22,8 +21,7 @@ async def estimate(event: ContextEstimatesEvent, ctx: Context, settings: RelaySe
     if not is_main(ctx.session.name, "tui"):
         return Estimate(what=_WHAT, note="A subagent's session: relays are for main sessions.")
     snapshot = event.snapshot
-    host = load_settings(HostSettings, "host").values.compaction
-    limits = CompactionSettings(reserve_tokens=host.reserveTokens, keep_recent_tokens=host.keepRecentTokens)
+    limits = ctx.compaction_settings
     preparation = prepare_compaction(snapshot, snapshot.branch, limits, context_messages=context_messages)
     if preparation is None:
         return Estimate(what=_WHAT, note="Nothing to relay: everything is recent enough to be kept.")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from contexthost.compaction import CompactionSettings, prepare_compaction
+from contexthost.compaction import prepare_compaction
 from contexthost.context import Tool
 from contexthost.errors import InvalidDraft
 from contexthost.estimates import Estimate, Prices
@@ -98,11 +98,7 @@ async def gather(runtime: Runtime, *, progress: Callable[[int], None] = lambda e
 
 def _built_in(runtime: Runtime, snapshot: Snapshot) -> Estimate:
     what = "summary by a model (built in)"
-    configured = runtime.settings.values.compaction
-    settings = CompactionSettings(
-        reserve_tokens=configured.reserveTokens, keep_recent_tokens=configured.keepRecentTokens
-    )
-    prepared = prepare_compaction(snapshot, snapshot.branch, settings, context_messages=context_messages)
+    prepared = prepare_compaction(snapshot, snapshot.branch, runtime.compaction, context_messages=context_messages)
     if prepared is None:
         return Estimate(what=what, note="Nothing to compact: everything is recent enough to be kept.")
     draft = CompactionDraft(
