@@ -1,5 +1,5 @@
-"""A long day's work in the real Pi with all four plugins on: tasks that read files, pasted logs, masks and relays that come
-by themselves, compactions by hand through Jev and through a provider, a model switch, a killed Python side, a fork, a
+"""A long day's work in the real Pi with all four plugins on: tasks that read files, pasted logs, masks and relays that
+come by themselves, compactions by hand through Jev and through a provider, a model switch, a killed Python side, a fork, a
 session opened again. Every request is valid; the file only grows; every line that was read can be brought back."""
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ def fact(task: int, name: str) -> str:
 
 
 class Worker:
-    """The model: reads the files that a task names, one after the other, and then answers; looks up what it is asked for
-    with the plugins' tools. Its usage is what the request's length comes to."""
+    """The model: reads the files that a task names, one after the other, and then answers; looks up what it is asked
+    for with the plugins' tools. Its usage is what the request's length comes to."""
 
     def __init__(self) -> None:
         self.calls = 0
@@ -50,9 +50,9 @@ class Worker:
         if request.api != CHAT:
             return say("Answered over Responses.", usage=usage)
         said = texts(request, "user")[-1]
-        behind = next(n for n, one in enumerate(reversed(request.body["messages"])) if one["role"] == "user")
-        read = [one for one in request.body["messages"][len(request.body["messages"]) - behind :] if one["role"] == "tool"]
-        left = wanted(said)[len(read) :]
+        roles = [one["role"] for one in request.body["messages"]]
+        behind = roles[::-1].index("user")  # the messages after it
+        left = wanted(said)[roles[len(roles) - behind :].count("tool") :]
         if not left:
             return say(f"Done: {said[:40]}", usage=usage)
         self.calls += 1
@@ -90,7 +90,8 @@ def settle(home: PiHome, jev: JevServer) -> None:
             (home.project / f"{name}-{task}.txt").write_text("\n".join(lines))
     mask = {"triggerTokens": 22_000, "targetTokens": 12_000, "minClearTokens": 2_000, "keepRecentTurns": 3}
     relay = {"gitTimeoutMs": 0, "auto": {"inputMinTokens": 30_000, "minGrowthTokens": 5_000, "beforeExpiry": False}}
-    for package, settings in {"masking": {"mask": mask, "summary": {"ratio": 0.95}}, "relay": relay, "jev": {"baseUrl": jev.url}}.items():
+    masking = {"mask": mask, "summary": {"ratio": 0.95}}
+    for package, settings in {"masking": masking, "relay": relay, "jev": {"baseUrl": jev.url}}.items():
         (home.host / "config" / f"{package}.json").write_text(json.dumps(settings))
     model = {"contextWindow": WINDOW, "maxTokens": 1000, "input": ["text", "image"]}
     home.provider("sub-api", {"id": "gpt-5", **model}, api="openai-responses", apiKey="$GATEWAY_KEY")
