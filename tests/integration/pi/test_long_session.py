@@ -1,6 +1,6 @@
 """A long day's work in the real Pi with all four plugins on: tasks that read files, pasted logs, masks and relays that
-come by themselves, compactions by hand through Jev and through a provider, a model switch, a killed Python side, a fork, a
-session opened again. Every request is valid; the file only grows; every line that was read can be brought back."""
+come by themselves, compactions by hand through Jev and through a provider, a model switch, a killed Python side, a
+fork, a session opened again. Every request is valid; the file only grows; every file that was read comes back."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import json
 import os
 import re
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -70,7 +71,7 @@ def wanted(said: str) -> list[tuple[str, Json]]:
 
 
 @pytest.fixture
-def jev(monkeypatch: pytest.MonkeyPatch) -> object:
+def jev(monkeypatch: pytest.MonkeyPatch) -> Iterator[JevServer]:
     for name in list(os.environ):
         if name.upper().startswith(("TYPESAFE_", "OPENROUTER_", "SUB_API_")) or name.lower().endswith("_proxy"):
             monkeypatch.delenv(name)
