@@ -177,3 +177,16 @@ def test_what_a_terminal_would_obey_is_taken_out_but_not_from_json(tmp_path: Pat
     assert data(cli.recall, path, "red")["hits"][0]["snippet"] == "\x1b[31mred\x1b[0m"
 
 
+
+
+def test_on_a_file_recall_is_a_tool_and_relay_a_command_of_its_own(tmp_path: Path) -> None:
+    path = history_file(tmp_path / "session.jsonl")
+    arguments = [sys.executable, "-m", "contexthost"]
+    found = subprocess.run(
+        [*arguments, "tool", str(path), "recall", '{"query": "nothing of the kind"}'], capture_output=True, text=True
+    )
+    assert (found.returncode, found.stderr) == (0, "")
+    assert "Nothing recorded holds all of: nothing of the kind" in found.stdout
+    refused = subprocess.run([*arguments, "run", str(path), "/relay"], capture_output=True, text=True)
+    assert refused.returncode == 1
+    assert "/relay of plugin relay needs a live session: use `contexthost relay SESSION`" in refused.stderr

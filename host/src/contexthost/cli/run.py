@@ -9,12 +9,14 @@ from pathlib import Path
 import click
 
 from contexthost._dispatch import Caught
+from contexthost.cli import known_commands
 from contexthost.cli.arguments import SESSION
 from contexthost.cli.output import echo_json
 from contexthost.commands import session_commands
-from contexthost.context import Tool, ToolResult
+from contexthost.context import Command, Tool, ToolResult
 from contexthost.drivers.file import open_file
 from contexthost.errors import ContexthostError, PluginError, Unsupported
+from contexthost.runtime import Runtime
 from contexthost.session.find import find_session
 from contexthost.text import printable
 from contexthost.toolbox import tool_problem
@@ -38,13 +40,23 @@ async def _run(path: Path, name: str, arguments: str) -> str | None:
         commands = session_commands(runtime)
         if name not in commands:
             known = ", ".join(f"/{known}" for known in sorted(commands))
-            raise Unsupported(f"there is no command /{name} here; there are: {known}")
+            raise Unsupported(f"{_missing_command(runtime, name)}; there are: {known}")
         plugin, slash = commands[name]
         with Caught() as caught:
             text = await slash.handler(arguments, runtime.context(plugin))
             await runtime.drain()
             return text
         raise _told(caught.error, f"/{name}")
+
+
+def _missing_command(runtime: Runtime, name: str) -> str:
+    """Why a slash command cannot be run on a session file, and what to do instead where something can be done."""
+    found = runtime.plugins.items("register_commands", Command)
+    owner = next((plugin for plugin, command in found if command.name == name), None)
+    if owner is None:
+        return f"there is no command /{name} here"
+    instead = f": use `contexthost {name} SESSION`" if name in known_commands() else ""
+    return f"/{name} of plugin {owner} needs a live session{instead}"
 
 
 @click.command("tool")
@@ -76,7 +88,11 @@ async def _call(path: Path, name: str, arguments: dict[str, object]) -> ToolResu
         tools = {t.name: (plugin, t) for plugin, t in found if t.available(runtime.context(plugin))}
         if name not in tools:
             known = ", ".join(sorted(tools)) or "none"
-            raise Unsupported(f"no installed plugin has the tool {name}; there are: {known}")
+            owner = next((plugin for plugin, t in found if t.name == name), None)
+            why = f"no installed plugin has the tool {name}"
+            if owner is not None:
+                why = f"plugin {owner} does not offer its tool {name} for this session"
+            raise Unsupported(f"{why}; there are: {known}")
         plugin, tool = tools[name]
         problem = tool_problem(tool, arguments)
         if problem is not None:

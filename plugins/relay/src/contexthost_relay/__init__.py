@@ -103,7 +103,7 @@ def register_tools() -> Sequence[Tool]:
             description=DESCRIPTION,
             parameters=PARAMETERS,
             handler=_recall_tool,
-            available=_is_active,
+            available=_can_recall,
         )
     ]
 
@@ -121,6 +121,11 @@ async def _recall_tool(arguments: Mapping[str, Any], ctx: Context) -> ToolResult
 
 def _is_active(ctx: Context) -> bool:
     return _relays(ctx).active
+
+
+def _can_recall(ctx: Context) -> bool:
+    """Where relays are made, and on session files, of which whoever asks has chosen one."""
+    return _is_active(ctx) or not ctx.supports("compact")
 
 
 # The session ---------------------------------------------------------------------------------------------------------
