@@ -124,6 +124,9 @@ def main(arguments: list[str] | None = None) -> None:
     given = sys.argv[1:] if arguments is None else arguments
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # bars and arrows become "?" where the encoding has none
+    from contexthost.cli.progress import show_on_terminal
+
+    show_on_terminal()
     color = False if os.environ.get("NO_COLOR") else None  # as no-color.org has it; None: where there is a terminal
     try:
         status: Any = root.main(args=given, prog_name="contexthost", standalone_mode=False, color=color)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from contexthost import progress
 from contexthost.cli.arguments import SESSION
 from contexthost.cli.models import Client, client, model_options
 from contexthost.context import Mode
@@ -59,6 +60,7 @@ def command(
     path = None
     if session is not None:
         path = Path(session).expanduser() if "/" in session or session.endswith(".jsonl") else find_session(session)
+    progress.show_on(None)  # the terminal belongs to the conversation
     asyncio.run(_chat(path, asker, system_prompt))
 
 

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from contexthost import progress
 from contexthost.bulk import many_objects
 from contexthost.messages import Message, current_system_message
 from contexthost.projection.entries import ProjectedEntry
@@ -143,7 +144,12 @@ class Snapshot:
     @functools.cached_property
     def tokens(self) -> int:
         """Our own count of all the context's messages."""
-        return sum(chunk.once(_tokens) for chunk in self.entries.chunks)
+        total = done = 0
+        with progress.stage("counting tokens", lambda: done, len(self.entries)):
+            for chunk in self.entries.chunks:
+                total += chunk.once(_tokens)
+                done += len(chunk.items)
+        return total
 
     @functools.cached_property
     def usage(self) -> EffectiveUsage:

@@ -9,8 +9,9 @@ import stat
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Final, Self
+from typing import BinaryIO, Final, Self
 
+from contexthost import progress
 from contexthost.bulk import many_objects
 from contexthost.errors import SessionChanged, SessionFormatError, SessionNotFound, SessionWriteError
 from contexthost.session.durable import sync_directory
@@ -113,19 +114,24 @@ class SessionFile:
                 self._ends_with_newline = True
             first = len(self.reader.entries)
             self.torn = b""
-            for line in file:
-                if line.endswith(b"\n"):
-                    self.reader.feed(line[:-1])
-                elif self.reader.accepts(line):
-                    self.reader.feed(line)
-                else:
-                    self.torn = line
-                    self._ends_with_newline = False
-                    break
-                self._offset += len(line)
-                self._ends_with_newline = line.endswith(b"\n")
+            with progress.stage("reading the session", lambda: self._offset, status.st_size):
+                self._feed(file)
             self._guard = os.pread(file.fileno(), min(_GUARD, self._offset), max(0, self._offset - _GUARD))
         return self.reader.entries[first:]
+
+    def _feed(self, file: BinaryIO) -> None:
+        """Takes the lines from here to the end."""
+        for line in file:
+            if line.endswith(b"\n"):
+                self.reader.feed(line[:-1])
+            elif self.reader.accepts(line):
+                self.reader.feed(line)
+            else:
+                self.torn = line
+                self._ends_with_newline = False
+                break
+            self._offset += len(line)
+            self._ends_with_newline = line.endswith(b"\n")
 
     @property
     def _end(self) -> int:
