@@ -6,9 +6,12 @@ from contexthost.context import Command, Context
 from contexthost.projection import Snapshot
 from contexthost.projection.breakdown import breakdown
 from contexthost.runtime import Runtime
+from contexthost.text import one_line, shorten
 from contexthost.tokens import EffectiveUsage
 
-__all__ = ["context_text", "session_commands", "usage_line"]
+__all__ = ["OWN_COMMANDS", "context_text", "session_commands", "usage_line"]
+
+_LARGEST = 5
 
 
 def usage_line(usage: EffectiveUsage) -> str:
@@ -19,14 +22,19 @@ def usage_line(usage: EffectiveUsage) -> str:
 
 
 def context_text(snapshot: Snapshot) -> str:
-    """Where the window goes, as plain text: usage, then tokens by category."""
+    """Where the window goes, as plain text: usage, tokens by category, what masks save, the largest entries."""
+    parts = breakdown(snapshot)
     lines = [usage_line(snapshot.usage)]
-    for category in breakdown(snapshot).categories:
+    for category in parts.categories:
         label = category.name if category.tool is None else f"{category.name}: {category.tool or '(no name)'}"
-        lines.append(f"  {label:<28} {category.tokens:>9,}  {category.tokens / snapshot.window * 100:5.1f} %")
+        share = category.tokens / snapshot.window * 100
+        lines.append(f"  {label:<28} {category.count:>6} {category.tokens:>10,} tokens {share:>5.1f} %")
+    lines.append(f"  {'all, as counted here':<28} {'':>6} {parts.tokens:>10,} tokens")
     if snapshot.ledger.masked_results:
         saved = snapshot.ledger.reclaimed_tokens
-        lines.append(f"{snapshot.ledger.masked_results} tool results are masked; that saves {saved:,} tokens")
+        lines.append(f"{snapshot.ledger.masked_results} tool results are masked; that saves {saved:,} tokens.")
+    for entry in parts.largest[:_LARGEST]:
+        lines.append(f"  {entry.entry_id} {entry.tokens:>8,} tokens  {shorten(one_line(entry.argument), 60)}")
     return "\n".join(lines)
 
 
@@ -34,7 +42,8 @@ async def _context(arguments: str, ctx: Context) -> str:
     return context_text(ctx.snapshot)
 
 
-_OWN = (Command(name="context", description="Show where the context window goes.", handler=_context),)
+OWN_COMMANDS = (Command(name="context", description="Show where the context window goes.", handler=_context),)
+"""The host's own."""
 
 
 def session_commands(runtime: Runtime) -> dict[str, tuple[str, Command]]:
@@ -44,4 +53,4 @@ def session_commands(runtime: Runtime) -> dict[str, tuple[str, Command]]:
         for plugin, command in runtime.plugins.items("register_commands", Command)
         if command.available(runtime.context(plugin))
     }
-    return {**found, **{command.name: ("", command) for command in _OWN}}
+    return {**found, **{command.name: ("", command) for command in OWN_COMMANDS}}

@@ -1,7 +1,9 @@
-"""``contexthost pi install``, ``uninstall``, ``status``: one file is written, just that removed, its state told."""
+"""``contexthost pi install``, ``uninstall``, ``status``: one file is written, just that removed, its state told; by
+``contexthost doctor``, too."""
 
 from __future__ import annotations
 
+import importlib.metadata
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -62,3 +64,41 @@ def test_status_says_whether_it_is_there_current_and_answered(pi_home_dir: PiHom
     assert "does not answer: " in run.stdout
     assert "No module named no_such_module" in run.stdout
     assert "edited since it was written" in run.stdout
+
+
+def bridge_checks(home: PiHome) -> tuple[int, list[tuple[str, str]]]:
+    """What doctor says of the bridge: its exit status, and each state with its text."""
+    run = home.contexthost("doctor", "--json", check=False)
+    checks = [check for check in json.loads(run.stdout) if check["what"] == "Pi bridge"]
+    assert all(sorted(check) == ["state", "text", "what"] for check in checks)
+    return run.returncode, [(check["state"], check["text"]) for check in checks]
+
+
+def test_doctor_looks_at_the_bridge_too(pi_home_dir: PiHome) -> None:
+    nothing = [("ok", "not installed; `contexthost pi install` puts it into Pi")]
+    assert bridge_checks(pi_home_dir) == (0, nothing)
+
+    path = pi_home_dir.install()
+    version = importlib.metadata.version("contexthost")
+    answers = ("ok", "its Python side answers")
+    assert bridge_checks(pi_home_dir) == (0, [("ok", f"{path}, version {version}"), answers])
+
+    (path.parent / "other.ts").write_text('pi.on("session_before_compact", () => {});')
+    pi_home_dir.probe()  # a plugin with a tool and a command, installed later: it works, but without them
+    status, (first, second, third) = bridge_checks(pi_home_dir)
+    assert (status, first[0], second, third[0]) == (0, "warning", answers, "warning")
+    assert first[1].endswith("is out of date: run `contexthost pi install` again")
+    assert third[1].startswith(f"{path.parent / 'other.ts'} takes part in compactions too")
+    (path.parent / "other.ts").unlink()
+
+    path.write_text(path.read_text().replace('"-m", "contexthost"', '"-m", "no_such_module"'))
+    status, (first, second) = bridge_checks(pi_home_dir)
+    assert (status, first[0], second[0]) == (1, "warning", "problem")
+    assert "was edited" in first[1]
+    assert "No module named no_such_module" in second[1]
+
+    path.unlink()
+    path.mkdir()  # cannot be read, whoever asks
+    status, ((state, text),) = bridge_checks(pi_home_dir)
+    assert (status, state) == (1, "problem")
+    assert "cannot be read" in text

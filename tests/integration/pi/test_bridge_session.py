@@ -75,6 +75,10 @@ def test_tools_commands_and_what_plugins_start_by_themselves(tmp_path: Path) -> 
             assert texts(requests[-1], "user")[-1] == "HELLO"
             check_mirror(pi)
             assert pi.errors() == []
+            file, told = pi.file, pi.slash("/context")
+        # With Pi gone the command line says the same, to the letter.
+        home.host_settings(contextWindow=128_000)
+        assert home.contexthost("run", str(file), "/context").stdout == f"{told}\n"
 
 
 def test_a_switch_a_fork_the_tree_and_a_reload(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from contexthost import paths
 from contexthost.cli.config import known_settings
 from contexthost.cli.output import echo_json
 from contexthost.config import HostSettings, load_settings
-from contexthost.errors import SettingsError
+from contexthost.errors import ContexthostError, SettingsError
 from contexthost.runtime import load_plugins
 from contexthost.text import one_line
 from contexthost.tokens import default_counter
@@ -40,7 +40,7 @@ class Check:
 @click.option("--dry-run", is_flag=True, help="Show what --repair or --rescue would do; write nothing.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(session: str | None, repair: bool, yes: bool, rescue: Path | None, dry_run: bool, as_json: bool) -> int:
-    """Check SESSION for damage, or, without one, the settings, plugins, directories and the vocabulary.
+    """Check SESSION for damage, or, without one, the settings, plugins, directories, the vocabulary and Pi's bridge.
 
     Exits 1 if there is a problem (left). SESSION is a path, an id or its unique beginning, or "latest".
     """
@@ -80,7 +80,8 @@ def _check_installation(as_json: bool) -> int:
 
 
 def installation_checks() -> Iterator[Check]:
-    """Looks at Python, plugins, every settings file, the vocabulary and the directories; changes nothing."""
+    """Looks at Python, plugins, every settings file, the vocabulary, the directories and what is installed in Pi;
+    changes nothing."""
     yield Check("ok", "python", f"{platform.python_version()} on {platform.system()}")
     host = load_settings(HostSettings, "host")
     manager = load_plugins(host.values)
@@ -100,6 +101,36 @@ def installation_checks() -> Iterator[Check]:
         yield _writable(name, directory)
     sessions = paths.pi_agent_dir() / "sessions"
     yield Check("ok", "Pi sessions", str(sessions) if sessions.is_dir() else f"no {sessions} (Pi has not run here)")
+    yield from _bridge()
+
+
+def _bridge() -> Iterator[Check]:
+    """What is installed in Pi, if anything is: only then is its Python side started, which takes a second."""
+    from contexthost.pi import install
+
+    try:
+        found = install.status()
+    except ContexthostError as error:
+        yield Check("problem", "Pi bridge", str(error))
+        return
+    installed = found.installed
+    if installed is None:
+        yield Check("ok", "Pi bridge", "not installed; `contexthost pi install` puts it into Pi")
+        return
+    where = f"{installed.path}, version {installed.version}"
+    if not installed.intact:
+        yield Check("warning", "Pi bridge", f"{where}, was edited; `contexthost pi install --force` writes it anew")
+    elif not installed.current:
+        yield Check("warning", "Pi bridge", f"{where}, is out of date: run `contexthost pi install` again")
+    else:
+        yield Check("ok", "Pi bridge", where)
+    if found.problem is None:
+        yield Check("ok", "Pi bridge", "its Python side answers")
+    else:
+        yield Check("problem", "Pi bridge", f"its Python side does not answer: {found.problem}")
+    for rival in found.rivals:
+        text = f"{rival} takes part in compactions too; Pi takes the answer of the last extension"
+        yield Check("warning", "Pi bridge", text)
 
 
 def _vocabulary(encoding: str) -> Check:

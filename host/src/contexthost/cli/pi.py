@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 
 import click
@@ -61,15 +60,14 @@ def status_command(agent_dir: Path | None, as_json: bool) -> int:
     """Say whether the extension is installed, current, and answered; exits 1 if something is wrong with it."""
     from contexthost.pi import install
 
-    installed = install.read_installed(agent_dir)
-    rivals = [str(path) for path in install.rivals(agent_dir)]
+    found = install.status(agent_dir)
+    installed, problem, rivals = found.installed, found.problem, [str(path) for path in found.rivals]
     if installed is None:
         if as_json:
             echo_json({"installed": False, "path": str(install.extension_path(agent_dir)), "otherCompactors": rivals})
         else:
             click.echo("Not installed: `contexthost pi install` puts it into Pi.")
         return 1
-    problem = asyncio.run(install.answers(installed.command))
     if as_json:
         echo_json(
             {

@@ -27,12 +27,13 @@ __all__ = [
     "FILE_NAME",
     "Installed",
     "NotOurs",
-    "answers",
+    "Status",
     "extension_path",
     "install",
     "plugin_warnings",
     "read_installed",
     "rivals",
+    "status",
     "uninstall",
 ]
 
@@ -61,6 +62,19 @@ class Installed:
     digest: str
     intact: bool
     current: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """How the bridge stands in Pi.
+
+    ``installed`` is None where it is not there. ``problem`` says why the Python side does not answer; None: it does.
+    ``rivals`` are other extensions that take part in compactions.
+    """
+
+    installed: Installed | None
+    problem: str | None
+    rivals: tuple[Path, ...]
 
 
 def extension_path(agent_dir: Path | None = None) -> Path:
@@ -181,7 +195,18 @@ def read_installed(agent_dir: Path | None = None) -> Installed | None:
     )
 
 
-async def answers(command: Sequence[str]) -> str | None:
+def status(agent_dir: Path | None = None) -> Status:
+    """Looks at the extension, and starts its Python side as Pi would to see whether it answers (20 s at most).
+
+    Raises:
+        ContexthostError: the file cannot be read.
+    """
+    installed = read_installed(agent_dir)
+    problem = asyncio.run(_answers(installed.command)) if installed is not None else None
+    return Status(installed, problem, tuple(rivals(agent_dir)))
+
+
+async def _answers(command: Sequence[str]) -> str | None:
     """Starts the Python side as Pi would and greets it; None when it answers, else what went wrong."""
     if not command:
         return "the extension names no command"
