@@ -8,10 +8,12 @@ The directories are platformdirs' for "contexthost": on Linux they follow ``XDG_
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import tempfile
 from pathlib import Path
+from typing import Final
 
 import platformdirs
 
@@ -26,12 +28,17 @@ __all__ = [
     "private_dir",
     "settings_file",
     "state_dir",
+    "temporary_beside",
     "write_private",
 ]
 
 _APP = "contexthost"
 _HOME_VARIABLE = "CONTEXTHOST_HOME"
 _PI_VARIABLE = "PI_CODING_AGENT_DIR"
+_NAME_PART: Final = 50
+"""Characters of a file's name that its temporary neighbour's name repeats: names are bounded, in bytes."""
+_STALE_SECONDS: Final = 3600
+"""A file that is written takes seconds; one that old has nobody any more."""
 _SAFE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
 
 
@@ -81,12 +88,13 @@ def settings_file(package: str) -> Path:
     return config_dir() / f"{_checked_name(package, 'settings file')}.json"
 
 
-def plugin_data_dir(plugin: str) -> Path:
-    """The data directory of one plugin, made with mode 0700 when it is missing.
+def plugin_data_dir(plugin: str, *, make: bool = True) -> Path:
+    """The data directory of one plugin, made with mode 0700 when it is missing; or, without ``make``, where it is.
 
     Raises ValueError for a name that could leave the directory, OSError when it cannot be made.
     """
-    return private_dir(data_dir() / "plugins" / _checked_name(plugin, "plugin"))
+    directory = data_dir() / "plugins" / _checked_name(plugin, "plugin")
+    return private_dir(directory) if make else directory
 
 
 def pi_agent_dir() -> Path:
@@ -109,6 +117,23 @@ def private_dir(path: Path) -> Path:
     return path
 
 
+def temporary_beside(path: Path) -> tuple[int, str]:
+    """Makes a file (mode 0600) in the directory of ``path``, to be written and then given that name; its descriptor and
+    its path.
+
+    What killed writers of the same file left behind an hour ago or earlier is removed. Raises OSError.
+    """
+    prefix, suffix = f".{path.name[:_NAME_PART]}.contexthost-", ".tmp"
+    descriptor, made = tempfile.mkstemp(prefix=prefix, suffix=suffix, dir=path.parent)
+    now = os.fstat(descriptor).st_mtime  # by the clock of the file system, which may be another machine's
+    with contextlib.suppress(OSError):  # litter only
+        for found in path.parent.iterdir():
+            is_ours = found.name.startswith(prefix) and len(found.name) == len(prefix) + 8 + len(suffix)
+            if is_ours and now - found.lstat().st_mtime > _STALE_SECONDS:
+                found.unlink()
+    return descriptor, made
+
+
 def write_private(path: Path, content: bytes) -> None:
     """Replace a file's content as a whole: mode 0600, in a directory of mode 0700 when that had to be made.
 
@@ -117,7 +142,7 @@ def write_private(path: Path, content: bytes) -> None:
     """
     target = path.resolve()
     private_dir(target.parent)
-    descriptor, temporary = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)  # made with mode 0600
+    descriptor, temporary = temporary_beside(target)
     try:
         with os.fdopen(descriptor, "wb") as file:
             file.write(content)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import tempfile
 from pathlib import Path
+
+from contexthost.paths import temporary_beside
 
 __all__ = ["sync_directory", "write_new_file"]
 
@@ -22,7 +23,7 @@ def write_new_file(path: Path, data: bytes) -> None:
     """
     if os.path.lexists(path):
         raise FileExistsError(errno.EEXIST, "exists already", str(path))
-    descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}.contexthost-", suffix=".tmp", dir=path.parent)
+    descriptor, temporary = temporary_beside(path)
     try:
         with os.fdopen(descriptor, "wb") as file:
             file.write(data)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import errno
 import os
-import tempfile
 from pathlib import Path
 from typing import Final
 
 from contexthost.errors import ContexthostError
+from contexthost.paths import temporary_beside
 
 __all__ = ["check_target", "write_report"]
 
@@ -44,7 +44,7 @@ def write_report(path: Path, content: bytes, session: Path | None, *, force: boo
         OSError: it cannot be written; nothing is left behind.
     """
     check_target(path, session, force=force)
-    descriptor, neighbour = tempfile.mkstemp(prefix=f".{path.name[:100]}.", dir=path.parent)
+    descriptor, neighbour = temporary_beside(path)
     temporary = Path(neighbour)
     try:
         with os.fdopen(descriptor, "wb") as file:
