@@ -6,41 +6,16 @@
 
 from __future__ import annotations
 
-import random
 import secrets
-from dataclasses import dataclass
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from support.figures import FIGURES, print_figures, report
-
-MINUTES = 5.0
-"""How long the whole campaign takes by default, with two workers."""
-
-
-@dataclass(frozen=True)
-class Campaign:
-    """One run of the campaign.
-
-    ``minutes`` is what the whole directory should take, at the default of 5; a test does in proportion to it what it
-    does in many rounds. ``seed`` is the same in every worker and is printed.
-    """
-
-    seed: int
-    minutes: float
-
-    def report(self, text: str) -> None:
-        """Takes a figure to be printed at the end of the run, of whichever worker."""
-        report(text)
-
-    def draw(self, purpose: str) -> random.Random:
-        """A source of random numbers of this run's seed, a different one for each purpose."""
-        return random.Random(f"{self.seed} {purpose}")
-
-    def rounds(self, usual: int) -> int:
-        """How many rounds to do where ``usual`` are due in the default time; at least 1."""
-        return max(1, round(usual * self.minutes / MINUTES))
+from reliability.campaign import MINUTES, Campaign
+from reliability.running import Runner
+from support.figures import FIGURES, print_figures
+from support.model_server import ModelServer, say
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -64,6 +39,20 @@ def pytest_configure_node(node: Any) -> None:
 def campaign(pytestconfig: pytest.Config) -> Campaign:
     """What this run of the campaign was asked for."""
     return Campaign(pytestconfig.option.campaign_seed, pytestconfig.getoption("--campaign-minutes", MINUTES))
+
+
+@pytest.fixture(scope="session")
+def runner(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runner]:
+    """The process that runs commands and gets in their way."""
+    with Runner(tmp_path_factory.mktemp("runner") / "warm") as process:
+        yield process
+
+
+@pytest.fixture(scope="session")
+def url() -> Iterator[str]:
+    """A model on loopback that always answers."""
+    with ModelServer(lambda request: say("An answer. " * 20)) as server:
+        yield server.base_url
 
 
 def pytest_report_header(config: pytest.Config) -> str:
