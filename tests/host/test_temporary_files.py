@@ -14,6 +14,7 @@ from contexthost.errors import SessionWriteError
 from contexthost.paths import temporary_beside, write_private
 from contexthost.session.durable import write_new_file
 from contexthost.session.file import SessionFile
+from support.durability import size_limit
 
 HOUR = 3600
 LEFT = ".host.json.contexthost-abcd_123.tmp"
@@ -79,3 +80,13 @@ def test_a_new_session_that_cannot_be_written_leaves_nothing_and_is_made_the_nex
     with pytest.raises(SessionWriteError, match="exists already"):
         SessionFile.create(path, [header])
     assert path.read_bytes() == header + b"\n"
+
+
+@pytest.mark.parametrize("write", [write_private, write_new_file, write_report_over])
+def test_an_error_names_the_file_that_was_meant(tmp_path: Path, write: object) -> None:
+    assert callable(write)
+    path = tmp_path / "host.json"
+    with size_limit(3), pytest.raises(OSError, match="File too large") as cut:
+        write(path, b"{    }")
+    assert cut.value.filename == str(path)
+    assert list(tmp_path.iterdir()) == []

@@ -59,6 +59,7 @@ class Operation:
     done: str = ""  # what it says when there is nothing left to do, if that is an error
     extra: Callable[[Place], None] = lambda place: None
     stdin: str = ""
+    session: str = "work/s.jsonl"
 
     def command(self, url: str) -> list[str]:
         """The arguments for the command line."""
@@ -107,7 +108,7 @@ OPERATIONS: Final = (
     Operation("append", ("mask", "{s}")),
     Operation("migrate", ("doctor", "{s}", "--repair", "--yes"), extra=_unanswered(1)),
     Operation("repair", ("doctor", "{s}", "--repair", "--yes"), extra=_unanswered(3)),
-    Operation("chat in a new session", ("chat", "new.jsonl", *_MODEL), stdin="Hello.\nAnd on.\n"),
+    Operation("chat in a new session", ("chat", "new.jsonl", *_MODEL), "Hello.\nAnd on.\n", "work/new.jsonl"),
     Operation("chat that goes on", ("chat", "./{s}", *_MODEL), stdin="Hello.\nAnd on.\n"),
     Operation("compact", ("compact", "{s}", *_MODEL), done="nothing to compact"),
     Operation("relay", ("relay", "{s}"), done="nothing to relay", uncertain="home/data/plugins/relay/log.jsonl"),

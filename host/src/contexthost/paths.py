@@ -12,6 +12,7 @@ import contextlib
 import os
 import re
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
@@ -23,6 +24,7 @@ __all__ = [
     "cache_dir",
     "config_dir",
     "data_dir",
+    "naming",
     "pi_agent_dir",
     "plugin_data_dir",
     "private_dir",
@@ -117,6 +119,17 @@ def private_dir(path: Path) -> Path:
     return path
 
 
+@contextlib.contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """Every OSError of the block is about this file: what the system says of a full disk names none, and what it says
+    of a temporary neighbour names that."""
+    try:
+        yield
+    except OSError as error:
+        error.filename, error.filename2 = str(path), None
+        raise
+
+
 def temporary_beside(path: Path) -> tuple[int, str]:
     """Makes a file (mode 0600) in the directory of ``path``, to be written and then given that name; its descriptor and
     its path.
@@ -138,9 +151,14 @@ def write_private(path: Path, content: bytes) -> None:
     """Replace a file's content as a whole: mode 0600, in a directory of mode 0700 when that had to be made.
 
     Written to a neighbour, synced and renamed, so that a reader sees the old file or the new one. A symbolic link
-    (dotfile managers use them) stays one: its target is replaced. Raises OSError, and then leaves nothing behind.
+    (dotfile managers use them) stays one: its target is replaced. Raises OSError (of ``path``), and then leaves nothing
+    behind.
     """
-    target = path.resolve()
+    with naming(path):
+        _replace(path.resolve(), content)
+
+
+def _replace(target: Path, content: bytes) -> None:
     private_dir(target.parent)
     descriptor, temporary = temporary_beside(target)
     try:

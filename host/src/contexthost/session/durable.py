@@ -7,7 +7,7 @@ import errno
 import os
 from pathlib import Path
 
-from contexthost.paths import temporary_beside
+from contexthost.paths import naming, temporary_beside
 
 __all__ = ["sync_directory", "write_new_file"]
 
@@ -19,10 +19,15 @@ def write_new_file(path: Path, data: bytes) -> None:
 
     Raises:
         FileExistsError: there is something at ``path``, even if it came there meanwhile.
-        OSError: it could not be written.
+        OSError: it could not be written; ``path`` is what the error names.
     """
+    with naming(path):
+        _write_new_file(path, data)
+
+
+def _write_new_file(path: Path, data: bytes) -> None:
     if os.path.lexists(path):
-        raise FileExistsError(errno.EEXIST, "exists already", str(path))
+        raise FileExistsError(errno.EEXIST, "exists already")
     descriptor, temporary = temporary_beside(path)
     try:
         with os.fdopen(descriptor, "wb") as file:

@@ -290,8 +290,8 @@ class SessionFile:
             errno.EACCES: "you may not write to it (is it read-only?)",
             errno.EPERM: "you may not write to it (is it read-only or append-protected?)",
             errno.EROFS: "it lies on a read-only file system",
-            errno.ENOSPC: "the disk is full",
-            errno.EDQUOT: "your disk quota is used up",
+            errno.ENOSPC: "the disk is full: make room",
+            errno.EDQUOT: "your disk quota is used up: make room",
             errno.EFBIG: "it has reached the size limit for files",
             errno.ENOENT: "it was moved or deleted since it was read",
         }
