@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from support.gates import FIGURES
+from support.figures import print_figures
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    if FIGURES:
-        terminalreporter.section("figures")
-        for figure in FIGURES:
-            terminalreporter.write_line(f"    {figure}")
+    print_figures(terminalreporter)

@@ -2,7 +2,7 @@
 
     uv run pytest tests/benchmarks -n 0 2>&1 | uv run python tests/benchmarks/figures.py
 
-A figure is a line of four spaces, a name, a colon and the rest, as `support.gates.report` prints it.
+A figure is a line of four spaces, a name, a colon and the rest, as `support.figures.report` prints it.
 """
 
 from __future__ import annotations

@@ -16,7 +16,8 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-from support.gates import percentile, report
+from support.figures import report
+from support.gates import percentile
 from support.large import write_large
 from support.live_pi import PiHome, live_home
 from support.model_server import say

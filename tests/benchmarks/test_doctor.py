@@ -13,7 +13,8 @@ from contexthost.diagnosis import examine, plan_rescue, preview_rescue
 from contexthost.projection import ProjectionAuthority
 from contexthost.session import Session
 from support.builder import SessionBuilder, tool_call
-from support.gates import measure, report
+from support.figures import report
+from support.gates import measure
 
 SIZES = (1_000, 4_000)
 ROUNDS = 2  # alternating between the sizes; the least processor time of each counts

@@ -23,7 +23,8 @@ from contexthost.tokens import default_counter
 from contexthost_jev.adapter import Compacted, compact_session
 from contexthost_jev.core import Answer
 from contexthost_jev.questions import Questions
-from support.gates import measure, p95, report
+from support.figures import report
+from support.gates import measure, p95
 
 RECORDED = Path(__file__).parents[3] / "shared" / "sessions" / "before-compaction.jsonl"
 GATE_SECONDS = 0.150

@@ -25,7 +25,8 @@ from contexthost.session import Session
 from contexthost_masking.plan import MaskPlan, plan_mask
 from contexthost_masking.settings import MaskSettings
 from contexthost_masking.status import status_line
-from support.gates import measure, p95, report
+from support.figures import report
+from support.gates import measure, p95
 from support.large import large_entries
 
 SIZE = 100_000

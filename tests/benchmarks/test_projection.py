@@ -14,7 +14,8 @@ from pytest_benchmark.fixture import BenchmarkFixture
 
 from contexthost.projection import ContextEditDraft, ProjectionAuthority, Snapshot
 from contexthost.session import Session
-from support.gates import measure, p95, report
+from support.figures import report
+from support.gates import measure, p95
 from support.large import large_entries
 
 SIZES = (1_000, 100_000)

@@ -15,7 +15,8 @@ from contexthost.history import History
 from contexthost.projection import ProjectionAuthority
 from contexthost.session import Session
 from contexthost_relay.recall import recall
-from support.gates import calm_p95, measure, p95, report, strayed
+from support.figures import report
+from support.gates import calm_p95, measure, p95, strayed
 from support.large import write_large
 from support.relay import of_runtime, with_repository
 

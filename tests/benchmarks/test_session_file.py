@@ -14,7 +14,8 @@ from pathlib import Path
 from pytest_benchmark.fixture import BenchmarkFixture
 
 from contexthost.session import Session
-from support.gates import measure, p95, percentile, report, rounds
+from support.figures import report
+from support.gates import measure, p95, percentile, rounds
 from support.large import write_large
 from support.pi import load_seconds
 

@@ -19,7 +19,8 @@ from pytest_benchmark.fixture import BenchmarkFixture
 from contexthost.context import ModelInfo
 from contexthost.host import Host
 from contexthost.models.scripted import Reply, ScriptedModel
-from support.gates import calm_p95, measure, p95, report, strayed
+from support.figures import report
+from support.gates import calm_p95, measure, p95, strayed
 from support.large import large_entries, write_large
 from support.live import Recorder
 

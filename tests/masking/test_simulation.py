@@ -16,7 +16,7 @@ from contexthost.session import Session
 from contexthost_masking.plan import MaskPlan, plan_mask
 from contexthost_masking.settings import MaskSettings
 from support.builder import USAGE_ZERO
-from support.gates import report
+from support.figures import report
 from support.masking import Characters
 
 TURNS = 300

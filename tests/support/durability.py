@@ -6,12 +6,15 @@ import hashlib
 import json
 import os
 import random
+import resource
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Self
+
+import pytest
 
 from contexthost.session import Entry
 from support.builder import SessionBuilder
@@ -135,3 +138,30 @@ def environment(values: Mapping[str, str]) -> Iterator[None]:
                 del os.environ[key]
             else:
                 os.environ[key] = value
+
+
+@contextmanager
+def size_limit(size: int) -> Iterator[None]:
+    """No file may grow past `size` bytes by this process's writes; Python ignores the signal, so writes fail."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+@contextmanager
+def mounted(where: Path, options: str) -> Iterator[Path]:
+    """A file system in memory with these options, such as ``size=256k``; skips the test where it is not permitted."""
+    if not sys.platform.startswith("linux"):
+        pytest.skip("a small tmpfs can be mounted on Linux only")
+    where.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(where)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        pytest.skip(f"mounting a tmpfs is not permitted here: {done.stderr.strip()}")
+    try:
+        yield where
+    finally:
+        subprocess.run(["umount", str(where)], check=True)

@@ -10,7 +10,9 @@ from typing import Any, TypeVar
 
 from pytest_benchmark.fixture import BenchmarkFixture
 
-__all__ = ["calm_p95", "measure", "p95", "percentile", "report", "rounds", "strayed"]
+from support.figures import report
+
+__all__ = ["calm_p95", "measure", "p95", "percentile", "rounds", "strayed"]
 
 T = TypeVar("T")
 
@@ -68,12 +70,3 @@ def strayed() -> float:
     factor = max(1.0, percentile(taken, 0.95) / min(taken))
     report(f"this machine strays by {factor:.2f} now (p95 over the best of a constant piece of work)")
     return factor
-
-
-FIGURES: list[str] = []
-"""What was measured; ``tests/benchmarks/conftest.py`` prints it at the end, whether the gates hold or not."""
-
-
-def report(text: str) -> None:
-    """Takes a figure to be printed at the end of the run: what is printed meanwhile pytest captures."""
-    FIGURES.append(text)

@@ -326,7 +326,7 @@ class Context(Protocol):
 
     @property
     def data_dir(self) -> Path:
-        """The plugin's own data directory (0700)."""
+        """The plugin's own data directory (0700), made when missing; where that fails, the place it would have."""
 
     def supports(self, name: str) -> bool:
         """Whether the driver can do this (the name of a method here, or ``ui.`` and one of `Ui`)."""

@@ -8,10 +8,13 @@ The directories are platformdirs' for "contexthost": on Linux they follow ``XDG_
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Final
 
 import platformdirs
 
@@ -21,17 +24,23 @@ __all__ = [
     "cache_dir",
     "config_dir",
     "data_dir",
+    "naming",
     "pi_agent_dir",
     "plugin_data_dir",
     "private_dir",
     "settings_file",
     "state_dir",
+    "temporary_beside",
     "write_private",
 ]
 
 _APP = "contexthost"
 _HOME_VARIABLE = "CONTEXTHOST_HOME"
 _PI_VARIABLE = "PI_CODING_AGENT_DIR"
+_NAME_PART: Final = 50
+"""Characters of a file's name that its temporary neighbour's name repeats: names are bounded, in bytes."""
+_STALE_SECONDS: Final = 3600
+"""A file that is written takes seconds; one that old has nobody any more."""
 _SAFE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
 
 
@@ -81,12 +90,13 @@ def settings_file(package: str) -> Path:
     return config_dir() / f"{_checked_name(package, 'settings file')}.json"
 
 
-def plugin_data_dir(plugin: str) -> Path:
-    """The data directory of one plugin, made with mode 0700 when it is missing.
+def plugin_data_dir(plugin: str, *, make: bool = True) -> Path:
+    """The data directory of one plugin, made with mode 0700 when it is missing; or, without ``make``, where it is.
 
     Raises ValueError for a name that could leave the directory, OSError when it cannot be made.
     """
-    return private_dir(data_dir() / "plugins" / _checked_name(plugin, "plugin"))
+    directory = data_dir() / "plugins" / _checked_name(plugin, "plugin")
+    return private_dir(directory) if make else directory
 
 
 def pi_agent_dir() -> Path:
@@ -109,15 +119,48 @@ def private_dir(path: Path) -> Path:
     return path
 
 
+@contextlib.contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """Every OSError of the block is about this file: what the system says of a full disk names none, and what it says
+    of a temporary neighbour names that."""
+    try:
+        yield
+    except OSError as error:
+        error.filename, error.filename2 = str(path), None
+        raise
+
+
+def temporary_beside(path: Path) -> tuple[int, str]:
+    """Makes a file (mode 0600) in the directory of ``path``, to be written and then given that name; its descriptor and
+    its path.
+
+    What killed writers of the same file left behind an hour ago or earlier is removed. Raises OSError.
+    """
+    prefix, suffix = f".{path.name[:_NAME_PART]}.contexthost-", ".tmp"
+    descriptor, made = tempfile.mkstemp(prefix=prefix, suffix=suffix, dir=path.parent)
+    now = os.fstat(descriptor).st_mtime  # by the clock of the file system, which may be another machine's
+    with contextlib.suppress(OSError):  # litter only
+        for found in path.parent.iterdir():
+            is_ours = found.name.startswith(prefix) and len(found.name) == len(prefix) + 8 + len(suffix)
+            if is_ours and now - found.lstat().st_mtime > _STALE_SECONDS:
+                found.unlink()
+    return descriptor, made
+
+
 def write_private(path: Path, content: bytes) -> None:
     """Replace a file's content as a whole: mode 0600, in a directory of mode 0700 when that had to be made.
 
     Written to a neighbour, synced and renamed, so that a reader sees the old file or the new one. A symbolic link
-    (dotfile managers use them) stays one: its target is replaced. Raises OSError, and then leaves nothing behind.
+    (dotfile managers use them) stays one: its target is replaced. Raises OSError (of ``path``), and then leaves nothing
+    behind.
     """
-    target = path.resolve()
+    with naming(path):
+        _replace(path.resolve(), content)
+
+
+def _replace(target: Path, content: bytes) -> None:
     private_dir(target.parent)
-    descriptor, temporary = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)  # made with mode 0600
+    descriptor, temporary = temporary_beside(target)
     try:
         with os.fdopen(descriptor, "wb") as file:
             file.write(content)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -86,7 +87,9 @@ class PluginContext:
 
     @property
     def data_dir(self) -> Path:
-        return paths.plugin_data_dir(self._plugin)
+        with contextlib.suppress(OSError):  # whoever only reads goes on; whoever writes into it is told what is wrong
+            return paths.plugin_data_dir(self._plugin)
+        return paths.plugin_data_dir(self._plugin, make=False)
 
     def supports(self, name: str) -> bool:
         return self._runtime.driver.supports(name)

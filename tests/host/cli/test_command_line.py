@@ -224,7 +224,7 @@ def test_a_full_disk_below_the_output_is_one_line(demo: Path) -> None:
                 stdout=full, stderr=subprocess.PIPE, text=True, check=False,
             )  # fmt: skip
         assert done.returncode == 1
-        assert done.stderr == "Error: No space left on device; `contexthost --debug …` shows where\n"
+        assert done.stderr == "Error: No space left on device; make room and run it again\n"
 
 
 def test_bars_that_the_output_cannot_encode_are_no_error(demo: Path) -> None:

@@ -6,11 +6,7 @@ files, which can cut a write at any byte."""
 
 from __future__ import annotations
 
-import resource
-import subprocess
-import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -19,36 +15,15 @@ from contexthost.cli.inspect import describe
 from contexthost.errors import SessionWriteError
 from contexthost.session import Session
 from support.builder import SessionBuilder
-from support.durability import is_whole, numbered, old_session
+from support.durability import is_whole, mounted, numbered, old_session, size_limit
 from support.pi import oracle
-
-
-@contextmanager
-def size_limit(size: int) -> Iterator[None]:
-    """No file may grow past `size` bytes by this process's writes; Python ignores the signal, so writes fail."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     """A file system of 256 kB."""
-    if not sys.platform.startswith("linux"):
-        pytest.skip("a small tmpfs can be mounted on Linux only")
-    where = tmp_path / "disk"
-    where.mkdir()
-    command = ["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", str(where)]
-    mounted = subprocess.run(command, capture_output=True, text=True, check=False)
-    if mounted.returncode != 0:
-        pytest.skip(f"mounting a tmpfs is not permitted here: {mounted.stderr.strip()}")
-    try:
+    with mounted(tmp_path / "disk", "size=256k") as where:
         yield where
-    finally:
-        subprocess.run(["umount", str(where)], check=True)
 
 
 def some_session(path: Path) -> Path:

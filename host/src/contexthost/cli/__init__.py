@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import importlib
 import io
 import os
@@ -154,6 +155,9 @@ def main(arguments: list[str] | None = None) -> None:
         if "--debug" in given:
             raise
         where = f"{error.filename}: " if error.filename else ""  # none when our own output cannot be written
-        click.echo(f"Error: {where}{error.strerror or error}; `contexthost --debug …` shows where", err=True)
+        advice = "`contexthost --debug …` shows where"
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            advice = "make room and run it again"
+        click.echo(f"Error: {where}{error.strerror or error}; {advice}", err=True)
         sys.exit(1)
     sys.exit(status if isinstance(status, int) else 0)

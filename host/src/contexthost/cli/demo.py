@@ -18,6 +18,7 @@ from contexthost.drivers.file import open_file
 from contexthost.errors import SessionWriteError
 from contexthost.events import AgentBeforeSettleEvent
 from contexthost.projection.breakdown import breakdown
+from contexthost.session.durable import write_new_file
 
 __all__ = ["command"]
 
@@ -35,11 +36,11 @@ def command(directory: Path | None) -> None:
         where = directory or Path(tempfile.mkdtemp(prefix="contexthost-demo-"))
         where.mkdir(parents=True, exist_ok=True)
         path = where / "demo.jsonl"
-        with path.open("xb") as file:  # never over a file that is there
-            file.write(original)
+        write_new_file(path, original)  # never over a file that is there
     except OSError as error:
+        name = error.filename or directory or "a temporary directory"
         raise SessionWriteError(
-            f"the demo's copy cannot be made: {error.filename}: {error.strerror}; choose another --directory"
+            f"the demo's copy cannot be made: {name}: {error.strerror}; choose another --directory"
         ) from None
     asyncio.run(_show(path, original))
 

@@ -81,6 +81,11 @@ class _PrivateLog(logging.handlers.RotatingFileHandler):
         descriptor = os.open(self.baseFilename, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
         return io.TextIOWrapper(os.fdopen(descriptor, "ab"), encoding=self.encoding, errors=self.errors)
 
+    def handleError(self, record: logging.LogRecord) -> None:
+        """A disk that is full is nothing to fill Pi's screen with."""
+        if not isinstance(sys.exc_info()[1], OSError):
+            super().handleError(record)
+
 
 def _log_to_file() -> None:
     """The log of this process: the one place where all of a plugin's failures can be read."""

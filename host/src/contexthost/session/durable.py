@@ -5,8 +5,9 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import tempfile
 from pathlib import Path
+
+from contexthost.paths import naming, temporary_beside
 
 __all__ = ["sync_directory", "write_new_file"]
 
@@ -18,11 +19,16 @@ def write_new_file(path: Path, data: bytes) -> None:
 
     Raises:
         FileExistsError: there is something at ``path``, even if it came there meanwhile.
-        OSError: it could not be written.
+        OSError: it could not be written; ``path`` is what the error names.
     """
+    with naming(path):
+        _write_new_file(path, data)
+
+
+def _write_new_file(path: Path, data: bytes) -> None:
     if os.path.lexists(path):
-        raise FileExistsError(errno.EEXIST, "exists already", str(path))
-    descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}.contexthost-", suffix=".tmp", dir=path.parent)
+        raise FileExistsError(errno.EEXIST, "exists already")
+    descriptor, temporary = temporary_beside(path)
     try:
         with os.fdopen(descriptor, "wb") as file:
             file.write(data)

@@ -14,7 +14,7 @@ from typing import BinaryIO, Final, Self
 from contexthost import progress
 from contexthost.bulk import many_objects
 from contexthost.errors import SessionChanged, SessionFormatError, SessionNotFound, SessionWriteError
-from contexthost.session.durable import sync_directory
+from contexthost.session.durable import sync_directory, write_new_file
 from contexthost.session.entries import CURRENT_VERSION, Entry, encode_json
 from contexthost.session.load import EntryReader
 
@@ -58,23 +58,16 @@ class SessionFile:
 
         Raises:
             SessionWriteError: it exists already, or could not be written as a whole; then nothing is left of it.
+                A process that is killed leaves no half of it either.
         """
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+            write_new_file(path, b"".join(line + b"\n" for line in lines))
         except FileExistsError:
             raise SessionWriteError(f"{path} exists already; it was left untouched") from None
         except OSError as error:
-            raise SessionWriteError(f"{path} cannot be made: {error.strerror or error}") from None
-        try:
-            with os.fdopen(descriptor, "wb") as out:
-                out.write(b"".join(line + b"\n" for line in lines))
-                out.flush()
-                os.fsync(out.fileno())
-            sync_directory(path)
-        except OSError as error:
-            path.unlink(missing_ok=True)
-            raise SessionWriteError(f"{path} cannot be written: {error.strerror or error}; it was removed") from None
+            why = error.strerror or error
+            raise SessionWriteError(f"{path} cannot be made: {why}; nothing is left of it") from None
         return cls(path)
 
     def read_tail(self) -> list[Entry]:
@@ -303,8 +296,8 @@ class SessionFile:
             errno.EACCES: "you may not write to it (is it read-only?)",
             errno.EPERM: "you may not write to it (is it read-only or append-protected?)",
             errno.EROFS: "it lies on a read-only file system",
-            errno.ENOSPC: "the disk is full",
-            errno.EDQUOT: "your disk quota is used up",
+            errno.ENOSPC: "the disk is full: make room",
+            errno.EDQUOT: "your disk quota is used up: make room",
             errno.EFBIG: "it has reached the size limit for files",
             errno.ENOENT: "it was moved or deleted since it was read",
         }

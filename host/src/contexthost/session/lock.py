@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import json
 import os
@@ -61,9 +62,10 @@ class SessionLock:
         except filelock.Timeout:
             raise SessionLocked(f"{self._path} is locked by {self._describe_owner()}") from None
         except OSError as error:
+            full = error.errno in (errno.ENOSPC, errno.EDQUOT)
             raise SessionWriteError(
                 f"cannot take the lock for {self._path} in {self._directory}: {error.strerror or error}; "
-                "set CONTEXTHOST_HOME to a directory you can write to"
+                f"{'make room, or ' if full else ''}set CONTEXTHOST_HOME to a directory you can write to"
             ) from None
         self._lock = lock
         note = {"pid": os.getpid(), "owner": self._owner, "path": str(self._path), "since": time.time()}

@@ -167,7 +167,8 @@ def recall(
     opened = Session.open(find_session(session))
     history = History(opened, ProjectionAuthority(opened).snapshot)
     arguments = {"query": " ".join(query), "entryId": entry_id, "offset": offset, "limit": limit}
-    found = answer({**arguments, "scope": "lineage" if lineage else None}, history, plugin_data_dir(PACKAGE))
+    notes = plugin_data_dir(PACKAGE, make=False)
+    found = answer({**arguments, "scope": "lineage" if lineage else None}, history, notes)
     if as_json:
         click.echo(json.dumps({"found": found.found, **found.data}, indent=2))
     elif found.found or not entry_id:

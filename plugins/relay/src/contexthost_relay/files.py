@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
@@ -39,10 +40,17 @@ def remove_note(path: Path) -> None:
 
 
 def append_log(data_dir: Path, record: Mapping[str, Any]) -> None:
-    """Appends one line to ``log.jsonl`` (mode 0600) by one write; raises OSError."""
-    line = json.dumps(record, ensure_ascii=True, separators=(",", ":")) + "\n"
-    descriptor = os.open(data_dir / "log.jsonl", os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+    """Appends one line to ``log.jsonl`` (mode 0600) by one write; raises OSError.
+
+    Half a line that a full disk left at the end stays a line of its own.
+    """
+    line = (json.dumps(record, ensure_ascii=True, separators=(",", ":")) + "\n").encode()
+    descriptor = os.open(data_dir / "log.jsonl", os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
     try:
-        os.write(descriptor, line.encode())
+        size = os.fstat(descriptor).st_size
+        if size and os.pread(descriptor, 1, size - 1) != b"\n":
+            line = b"\n" + line
+        if os.write(descriptor, line) != len(line):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     finally:
         os.close(descriptor)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import errno
 import os
-import tempfile
 from pathlib import Path
 from typing import Final
 
 from contexthost.errors import ContexthostError
+from contexthost.paths import naming, temporary_beside
 
 __all__ = ["check_target", "write_report"]
 
@@ -41,10 +41,15 @@ def write_report(path: Path, content: bytes, session: Path | None, *, force: boo
 
     Raises:
         ContexthostError: see `check_target`.
-        OSError: it cannot be written; nothing is left behind.
+        OSError: it cannot be written (it is what the error names); nothing is left behind.
     """
     check_target(path, session, force=force)
-    descriptor, neighbour = tempfile.mkstemp(prefix=f".{path.name[:100]}.", dir=path.parent)
+    with naming(path):
+        _write(path, content, force)
+
+
+def _write(path: Path, content: bytes, force: bool) -> None:
+    descriptor, neighbour = temporary_beside(path)
     temporary = Path(neighbour)
     try:
         with os.fdopen(descriptor, "wb") as file:
