@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from contexthost.context import Command, Context
-from contexthost.projection import Snapshot
+from contexthost.projection import MaskLedger, Snapshot
 from contexthost.projection.breakdown import breakdown
 from contexthost.runtime import Runtime
 from contexthost.text import one_line, shorten
 from contexthost.tokens import EffectiveUsage
 
-__all__ = ["OWN_COMMANDS", "context_text", "session_commands", "usage_line"]
+__all__ = ["OWN_COMMANDS", "context_text", "masks_line", "session_commands", "usage_line"]
 
 _LARGEST = 5
 
@@ -19,6 +19,12 @@ def usage_line(usage: EffectiveUsage) -> str:
     source = "the provider's last count and what came since" if usage.source == "provider" else "estimated"
     bounds = "" if usage.lower == usage.upper else f", between {usage.lower:,} and {usage.upper:,}"
     return f"{usage.tokens:,} of {usage.window:,} tokens, {usage.percent:.1f} % ({source}{bounds})"
+
+
+def masks_line(ledger: MaskLedger) -> str:
+    """What masks save, in one line."""
+    masked = "1 tool result is" if ledger.masked_results == 1 else f"{ledger.masked_results:,} tool results are"
+    return f"{masked} masked; that saves {ledger.reclaimed_tokens:,} tokens."
 
 
 def context_text(snapshot: Snapshot) -> str:
@@ -31,8 +37,7 @@ def context_text(snapshot: Snapshot) -> str:
         lines.append(f"  {label:<28} {category.count:>6} {category.tokens:>10,} tokens {share:>5.1f} %")
     lines.append(f"  {'all, as counted here':<28} {'':>6} {parts.tokens:>10,} tokens")
     if snapshot.ledger.masked_results:
-        saved = snapshot.ledger.reclaimed_tokens
-        lines.append(f"{snapshot.ledger.masked_results} tool results are masked; that saves {saved:,} tokens.")
+        lines.append(masks_line(snapshot.ledger))
     for entry in parts.largest[:_LARGEST]:
         lines.append(f"  {entry.entry_id} {entry.tokens:>8,} tokens  {shorten(one_line(entry.argument), 60)}")
     return "\n".join(lines)

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +9,7 @@ import click
 
 from contexthost.cli.arguments import SESSION
 from contexthost.cli.output import bar, console, count, echo_json, print_table
-from contexthost.commands import usage_line
+from contexthost.commands import masks_line, usage_line
 from contexthost.config import HostSettings, load_settings
 from contexthost.projection import ProjectionAuthority, Snapshot
 from contexthost.projection.breakdown import Breakdown, breakdown
@@ -81,23 +78,12 @@ def _write_html(reference: str, window: int | None, target: Path, force: bool) -
 
     async def make() -> str:
         async with open_file(path, window=window, owner="contexthost context") as runtime:
-            with _progress(len(runtime.session.entries)) as progress:
-                return page(await gather(runtime, progress=progress))
+            return page(await gather(runtime))
 
     content = asyncio.run(make()).encode("utf-8", "replace")
     write_report(target, content, path, force=force)
     size = count(-(-len(content) // 1000))
     click.echo(f"Wrote {one_line(str(target))} ({size} kB); open it in any browser.")
-
-
-@contextmanager
-def _progress(entries: int) -> Iterator[Callable[[int], None]]:
-    """A bar on standard error, where that is a terminal and there is enough to do."""
-    if entries < 2_000 or not sys.stderr.isatty():
-        yield lambda done: None
-        return
-    with click.progressbar(length=entries, label="Counting", file=sys.stderr) as shown:
-        yield shown.update
 
 
 def print_context(session: Session, snapshot: Snapshot, parts: Breakdown, *, largest: int = 10) -> None:
@@ -106,8 +92,7 @@ def print_context(session: Session, snapshot: Snapshot, parts: Breakdown, *, lar
     out = console()
     out.print(f"Session [bold]{_escape(shorten(one_line(name), 60))}[/bold]: {usage_line(snapshot.usage)}")
     if snapshot.ledger.masked_results:
-        saved = count(snapshot.ledger.reclaimed_tokens)
-        out.print(f"{snapshot.ledger.masked_results} tool results are masked; that saves {saved} tokens.")
+        out.print(masks_line(snapshot.ledger))
     odd = len(session.problems)
     if odd:
         oddities = "1 oddity" if odd == 1 else f"{count(odd)} oddities"

@@ -7,10 +7,11 @@ edits. Only a compaction makes them anew, from what it keeps.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Final, Literal
 
+from contexthost import progress
 from contexthost.bulk import many_objects
 from contexthost.projection.breakdown import pieces
 from contexthost.projection.entries import ProjectedEntry
@@ -89,24 +90,21 @@ class Timeline:
         return max((point.total for point in self.points), default=0)
 
 
-def timeline(
-    snapshot: Snapshot, *, points: int = POINTS, progress: Callable[[int], None] = lambda entries: None
-) -> Timeline:
-    """Follows a snapshot's branch from its root; ``progress`` is told every 500 entries how many that were."""
+def timeline(snapshot: Snapshot, *, points: int = POINTS) -> Timeline:
+    """Follows a snapshot's branch from its root."""
     branch = snapshot.branch
     if not branch:
         return Timeline((), (), 0, 0, 0, 0, 0)
     fold = Fold(snapshot._session, snapshot._counter, snapshot.window)
     walk = _Walk(fold, fold.empty(), stride=max(1, -(-len(branch) // points)))
     limit = _VISITS_PER_ENTRY * len(branch) + 100_000
-    with many_objects():
+    number = 0
+    with many_objects(), progress.stage("counting tokens", lambda: number, len(branch)):
         for number, entry in enumerate(branch, 1):
             walk.step(number, entry)
             if fold.visits > limit:
                 walk.give_up(snapshot, branch)
                 break
-            if number % 500 == 0:
-                progress(500)
         walk.point(len(branch), branch[-1])
     here = {item.source.id for item in snapshot.entries}
     away = [tokens for entry_id, tokens in walk.came.items() if entry_id not in here]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from contexthost.compaction import prepare_compaction
@@ -66,14 +65,14 @@ class Figures:
     tools: frozenset[str]
 
 
-async def gather(runtime: Runtime, *, progress: Callable[[int], None] = lambda entries: None) -> Figures:
+async def gather(runtime: Runtime) -> Figures:
     """Counts everything; asks the plugins what they would do, and no model. Writes nothing.
 
     Raises:
         ParentCycle: the branch leads in a circle.
     """
     snapshot = runtime.authority.snapshot()
-    life = timeline(snapshot, progress=progress)
+    life = timeline(snapshot)
     event = ContextEstimatesEvent(snapshot=snapshot, preview=runtime.authority.preview)
     answers = await runtime.plugins.chain(
         "context_estimates",
