@@ -110,6 +110,10 @@ async def on_input(event: InputEvent, ctx: Context) -> Handled | Hold | Transfor
     see("input", event, ctx, images=len(event.images))
     misbehave("input", ctx)
     await hang("input", ctx)
+    if event.source == "extension":
+        await hang("released", ctx)
+        if control(ctx).get("released") == "handle":
+            return Handled()
     if event.text.startswith("transform: "):
         return Transform(event.text.removeprefix("transform: ").upper())
     if event.text.startswith("handled: "):

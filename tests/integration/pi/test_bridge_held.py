@@ -6,7 +6,7 @@ import os
 import signal
 from pathlib import Path
 
-from support.live_pi import custom, live_home, read_entries, texts, wait_gone
+from support.live_pi import LivePi, custom, live_home, read_entries, texts, wait_gone
 from support.model_server import Received, say
 
 SMALL = {"compaction": {"keepRecentTokens": 10, "reserveTokens": 16384}}
@@ -137,3 +137,53 @@ def test_nothing_is_held_where_nobody_would_wait_for_it(tmp_path: Path) -> None:
         seen = home.seen()
         assert "agent_settled" in [one["hook"] for one in seen]
         wait_gone(seen[0]["pid"])
+
+
+def parked(pi: LivePi, text: str) -> int:
+    """Has a message held and released, whose own way through `input` does not come to an end; the Python side."""
+    python = pi.python_side()
+    assert python is not None
+    known = len(pi.home.seen("input"))
+    assert pi.ask("prompt", message=f"hold: {text}")["data"]["disposition"] == "handled"
+    pi.until(lambda: len(pi.home.seen("input")) == known + 2, "the message on its way")
+    return python
+
+
+def test_a_message_that_was_on_its_way_when_pi_was_killed_is_found_again(tmp_path: Path) -> None:
+    with live_home(tmp_path, lambda _: say("Answer. " * 50)) as home:
+        home.host_settings(pi={"answerSeconds": 60})
+        home.probe(released="hang")
+        home.install()
+        pi = home.rpc()
+        pi.prompt("Question.")
+        python, file = parked(pi, "nearly sent"), pi.file
+        pi.process.kill()
+        pi.close()
+        wait_gone(python)
+        (held,) = custom(read_entries(file), "contexthost:held")
+        assert custom(read_entries(file), "contexthost:sent") == [{"ids": [held["id"]]}]
+        assert len(home.server.requests) == 1
+
+        home.probe()
+        with home.rpc("--session", str(file)) as pi:
+            assert pi.note("held back when this session ended").endswith(": hold: nearly sent")
+            pi.prompt("Question.")
+        with home.rpc("--session", str(file)) as pi:
+            pi.prompt("Question.")
+            assert pi.notes() == []
+        assert [texts(request, "user")[-1] for request in home.server.requests] == ["Question."] * 3
+
+
+def test_a_message_that_a_plugin_deals_with_when_it_is_released_is_not_found_again(tmp_path: Path) -> None:
+    with live_home(tmp_path, lambda _: say("Answer. " * 50)) as home:
+        home.probe(released="handle")
+        home.install()
+        with home.rpc() as pi:
+            pi.prompt("Question.")
+            parked(pi, "dealt with")
+            pi.until(lambda: len(custom(pi.entries(), "contexthost:sent")) == 2, "the record")
+            file = pi.file
+        with home.rpc("--session", str(file)) as pi:
+            pi.prompt("Question.")
+            assert pi.notes() == []
+        assert [texts(request, "user")[-1] for request in home.server.requests] == ["Question."] * 2

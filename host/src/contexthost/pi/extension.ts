@@ -182,8 +182,8 @@ class Connection {
 // One session ---------------------------------------------------------------------------------------------------------
 
 type HeldInput = { id: string; order: number; text: string; images: any[] };
-/** A message on its way into Pi: how often it was tried, and how often a try came through `input`. */
-type Sending = { text: string; tries: number; passed: number; done?: (problem?: string) => void };
+/** A message on its way into Pi: how often it was tried, how often a try came through `input`, what it was held as. */
+type Sending = { text: string; tries: number; passed: number; held: string[]; done?: (problem?: string) => void };
 
 /** A compaction that goes on: its mark, whom it is addressed to, and why that plugin did not make it. */
 type Compacting = { nonce: string; to?: string; problem?: string };
@@ -701,7 +701,10 @@ class Session {
     const answer: any = this.wants.has("input") ? await this.ask("input", asked, limits.answer) : undefined;
     const text = answer?.text ?? event.text;
     const images = answer?.images ?? event.images;
-    if (answer?.action === "handled") return { action: "handled" };
+    if (answer?.action === "handled") {
+      if (own && own.held.length > 0) this.pi.appendEntry(SENT, { ids: own.held, handled: true });
+      return { action: "handled" };
+    }
     const mayHold = this.ctx.mode === "tui" || this.ctx.mode === "rpc"; // the others end after this prompt
     if (!own && !this.over && mayHold && (answer?.action === "hold" || this.holding)) return this.hold(order, text, images);
     if (answer?.text === undefined) return { action: "continue" };
@@ -747,17 +750,21 @@ class Session {
     this.held = [];
     this.holding = this.releasing = false;
     clearTimeout(this.holdTimer);
-    this.pi.appendEntry(SENT, { ids: items.map((item) => item.id) });
+    const ids = items.map((item) => item.id);
+    this.pi.appendEntry(SENT, { ids });
     const text = joined(items);
+    const done = (problem?: string) => {
+      if (!problem) return;
+      this.pi.appendEntry(SENT, { ids, returned: true });
+      this.offer(text, `contexthost: a held message could not be sent (${problem})`, imageCount(items));
+    };
     // A template or skill is expanded as it would have been; a command never gets here.
-    this.send(text, items.flatMap((item) => item.images), items.length === 1, (problem) => {
-      if (problem) this.offer(text, `contexthost: a held message could not be sent (${problem})`, imageCount(items));
-    });
+    this.send(text, items.flatMap((item) => item.images), items.length === 1, done, ids);
   }
 
   /** Sends a message and looks whether Pi has taken it: a refusal shows nowhere else. */
-  private send(text: string, images: any[], expand: boolean, done: (problem?: string) => void): void {
-    const sending: Sending = { text, tries: 0, passed: 0, done };
+  private send(text: string, images: any[], expand: boolean, done: (problem?: string) => void, held: string[] = []): void {
+    const sending: Sending = { text, tries: 0, passed: 0, held, done };
     this.sending.push(sending);
     const content = images.length > 0 ? [{ type: "text", text }, ...images] : text;
     const attempt = () => {
@@ -826,10 +833,20 @@ class Session {
     if (this.ctx.mode !== "tui" && this.ctx.mode !== "rpc") return;
     const manager = this.ctx.sessionManager;
     const left = new Map<string, any>();
+    const reloaded = this.reason.reason === "reload"; // what Pi had been given then it still has
+    const onTheWay = new Set<string>(); // recorded as sent; Pi may have ended before the message itself was there
     for (const entry of manager.getEntries()) {
+      if (entry.type === "message" && entry.message?.role === "user") {
+        for (const id of onTheWay) left.delete(id);
+        onTheWay.clear();
+      }
       if (entry.type !== "custom") continue;
       if (entry.customType === HELD && entry.data?.session === manager.getSessionId()) left.set(entry.data.id, entry.data);
-      if (entry.customType === SENT) for (const id of entry.data?.ids ?? []) left.delete(id);
+      if (entry.customType !== SENT) continue;
+      for (const id of entry.data?.ids ?? []) {
+        if (entry.data.returned || entry.data.handled || reloaded) left.delete(id);
+        else onTheWay.add(id);
+      }
     }
     if (left.size === 0) return;
     const items = [...left.values()];
