@@ -222,7 +222,7 @@ def greeting(stage: Stage, killed: bool) -> Iterator[int]:
 
 
 def heartbeat(stage: Stage, killed: bool) -> Iterator[int]:
-    stage.home.host_settings(pi={"answerSeconds": 30, "heartbeatSeconds": 1})
+    stage.home.host_settings(pi={**PATIENT["pi"], "heartbeatSeconds": 1})
     assert stage.pi.ask("new_session")["data"] == {"cancelled": False}
     stage.said = []
     stage.prompt("Hello.")
