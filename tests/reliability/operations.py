@@ -66,6 +66,7 @@ class Operation:
         return [one.format(s="s.jsonl", url=url) for one in self.arguments]
 
 
+_LINES: Final = "Hello.\nAnd on.\n"
 _MODEL: Final = ("--base-url", "{url}", "--model", "faux-1")
 
 
@@ -108,8 +109,8 @@ OPERATIONS: Final = (
     Operation("append", ("mask", "{s}")),
     Operation("migrate", ("doctor", "{s}", "--repair", "--yes"), extra=_unanswered(1)),
     Operation("repair", ("doctor", "{s}", "--repair", "--yes"), extra=_unanswered(3)),
-    Operation("chat in a new session", ("chat", "new.jsonl", *_MODEL), "Hello.\nAnd on.\n", "work/new.jsonl"),
-    Operation("chat that goes on", ("chat", "./{s}", *_MODEL), stdin="Hello.\nAnd on.\n"),
+    Operation("chat in a new session", ("chat", "new.jsonl", *_MODEL), stdin=_LINES, session="work/new.jsonl"),
+    Operation("chat that goes on", ("chat", "./{s}", *_MODEL), stdin=_LINES),
     Operation("compact", ("compact", "{s}", *_MODEL), done="nothing to compact"),
     Operation("relay", ("relay", "{s}"), done="nothing to relay", uncertain="home/data/plugins/relay/log.jsonl"),
     Operation("a relay's note goes", ("drop-note", "{s}"), uncertain="home/data/plugins/relay/session-1/1.md"),

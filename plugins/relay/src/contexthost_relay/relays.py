@@ -230,8 +230,7 @@ class Relays:
     def _drop_note(self) -> None:
         note, self._note = self._note, None
         if note is not None:
-            with suppress(OSError):
-                remove_note(note)
+            remove_note(note)
 
     def _log(self, *, ok: bool, entry: Entry | None = None, error: str | None = None) -> None:
         """One line a relay; the outcome is told from two sides, in any order, and the first counts."""
