@@ -202,7 +202,7 @@ def whole(path: Path) -> bool:
     if path.suffix == ".jsonl":
         return sum(not is_object(line) for line in text.split("\n")[:-1]) <= 1  # one write was cut off, at most
     if path.suffix in (".log", ".1"):
-        return text == "" or text.startswith(("20", "an earlier line\n"))
+        return text == "" or re.match(r"\d|an earlier line\n", text) is not None
     if path.suffix == ".ts":
         body, _, digest = text.rpartition("// contexthost-digest: ")
         return hashlib.sha256(body.encode()).hexdigest() + "\n" == digest
