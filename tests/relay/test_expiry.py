@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from contexthost.context import Timer
 from contexthost.models import Reply
+from contexthost.plugin_context import PluginContext
+from contexthost.timers import WallTimer
 from contexthost_relay import triggers
 from support.relay_live import MODEL, Live, big, history_file, log_lines, user_texts
 
@@ -116,6 +121,57 @@ def test_not_after_a_suspend(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
             monkeypatch.setattr(time, "time", lambda: real() + 3_600)  # the machine slept for an hour
             await asyncio.sleep(0.5)
             assert not relayed(session)
+
+    asyncio.run(scenario())
+
+
+def test_not_a_cold_cache_when_the_clock_was_set_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The time of day is an hour behind while we wait: when it has caught up, the cache has long been gone."""
+    real, waited, asked = time.time, [0.0], []
+
+    def steady() -> float:
+        asked.append(waited[0])
+        return waited[0]
+
+    monkeypatch.setattr("contexthost_relay.relays.time", SimpleNamespace(time=lambda: time.time(), monotonic=steady))
+    monkeypatch.setattr(WallTimer, "_LONGEST_SLEEP", 0.05)
+
+    async def scenario() -> None:
+        async with live(tmp_path, big(tokens=145_000, cacheRead=5)) as session:
+            await session.host.prompt("go")
+            assert asked == [0.0]
+            monkeypatch.setattr(time, "time", lambda: real() - 3_600)
+            await asyncio.sleep(0.4)
+            assert asked == [0.0]
+            waited[0] = 3_600.0
+            monkeypatch.setattr(time, "time", real)
+            await session.until(lambda: asked == [0.0, 3_600.0])
+            await asyncio.sleep(0.2)
+            assert not relayed(session)
+            assert session.texts == []
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(("ahead", "timers"), [(3_600, 0), (1, 1)])
+def test_a_request_of_the_future_sets_no_timer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ahead: int, timers: int
+) -> None:
+    """The clock was set back since it was made; a second is what an ordinary correction takes."""
+    real, waits = PluginContext.call_later, []
+
+    def call_later(self: PluginContext, seconds: float, callback: Callable[[], None]) -> Timer:
+        waits.append(seconds)
+        return real(self, seconds, callback)
+
+    async def scenario() -> None:
+        reply = big(tokens=145_000, cacheRead=5)
+        async with live(tmp_path, reply) as session:
+            now = time.time_ns
+            monkeypatch.setattr(PluginContext, "call_later", call_later)
+            monkeypatch.setattr(time, "time_ns", lambda: now() + ahead * 1_000_000_000)
+            await session.host.prompt("go")
+        assert len(waits) == timers
 
     asyncio.run(scenario())
 

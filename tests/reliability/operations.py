@@ -66,6 +66,7 @@ class Operation:
         return [one.format(s="s.jsonl", url=url) for one in self.arguments]
 
 
+_LINES: Final = "Hello.\nAnd on.\n"
 _MODEL: Final = ("--base-url", "{url}", "--model", "faux-1")
 
 
@@ -108,8 +109,8 @@ OPERATIONS: Final = (
     Operation("append", ("mask", "{s}")),
     Operation("migrate", ("doctor", "{s}", "--repair", "--yes"), extra=_unanswered(1)),
     Operation("repair", ("doctor", "{s}", "--repair", "--yes"), extra=_unanswered(3)),
-    Operation("chat in a new session", ("chat", "new.jsonl", *_MODEL), "Hello.\nAnd on.\n", "work/new.jsonl"),
-    Operation("chat that goes on", ("chat", "./{s}", *_MODEL), stdin="Hello.\nAnd on.\n"),
+    Operation("chat in a new session", ("chat", "new.jsonl", *_MODEL), stdin=_LINES, session="work/new.jsonl"),
+    Operation("chat that goes on", ("chat", "./{s}", *_MODEL), stdin=_LINES),
     Operation("compact", ("compact", "{s}", *_MODEL), done="nothing to compact"),
     Operation("relay", ("relay", "{s}"), done="nothing to relay", uncertain="home/data/plugins/relay/log.jsonl"),
     Operation("a relay's note goes", ("drop-note", "{s}"), uncertain="home/data/plugins/relay/session-1/1.md"),
@@ -201,7 +202,7 @@ def whole(path: Path) -> bool:
     if path.suffix == ".jsonl":
         return sum(not is_object(line) for line in text.split("\n")[:-1]) <= 1  # one write was cut off, at most
     if path.suffix in (".log", ".1"):
-        return text == "" or text.startswith(("20", "an earlier line\n"))
+        return text == "" or re.match(r"\d|an earlier line\n", text) is not None
     if path.suffix == ".ts":
         body, _, digest = text.rpartition("// contexthost-digest: ")
         return hashlib.sha256(body.encode()).hexdigest() + "\n" == digest

@@ -127,7 +127,8 @@ def warm_up(directory: Path) -> None:
     commands = [
         ["doctor"], ["doctor", str(session), "--rescue", str(directory / "rescued.jsonl")], ["status", str(session)],
         ["context", str(session), "--html", str(directory / "page.html")], ["mask", str(session)],
-        ["relay", str(session)], ["recall", str(session), "deposit"], ["sessions"], ["config", "init"],
+        ["inspect", str(session)], ["relay", str(session)], ["recall", str(session), "deposit"], ["sessions"],
+        ["config", "init"], ["tool", str(session), "context_tree_query", '{"tool": "read"}'],
         ["pi", "install", "--agent-dir", str(directory / "agent")], ["compact", str(session), "--dry-run"],
     ]  # fmt: skip
     for arguments in commands:
@@ -160,7 +161,11 @@ def _child(order: dict[str, Any], report: int) -> None:
     try:
         name, *rest = order["arguments"]
         if name in OPERATIONS:
-            asyncio.run(OPERATIONS[name](*rest))
+            try:
+                asyncio.run(OPERATIONS[name](*rest))
+            except OSError as error:
+                print(f"Error: {error}", file=sys.stderr)
+                status = 1
         else:
             command_line([name, *rest])
     except SystemExit as error:

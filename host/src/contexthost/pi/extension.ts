@@ -26,6 +26,9 @@ const PROTOCOL = 1;
 /** Seconds. The Python side sends its own for most of them when it has started. */
 const limits = { start: 10, answer: 2, compaction: 120, tool: 600, heartbeat: 5, end: 2 };
 
+/** Milliseconds from some moment on; the time of day may be set back. */
+const now = () => performance.now();
+
 const MISSED_HEARTBEATS = 3;
 const STARTING = 5000; // milliseconds from an input to its run, at most: it may fail before it starts
 const BACK_OFF = { first: 1000, factor: 4, longest: 300_000, healthyAfter: 60_000 }; // milliseconds
@@ -42,7 +45,7 @@ type Answer = { ok: true; value: any } | { ok: false; why: "late" | "gone" | "ab
 /** One Python process and the JSON-RPC connection to it: one message a line. */
 class Connection {
   alive = true;
-  readonly startedAt = Date.now();
+  readonly startedAt = now();
   private readonly child: ChildProcess;
   private readonly waiting = new Map<number, { done: (answer: Answer) => void; extend: (seconds: number) => void }>();
   private lastId = 0;
@@ -199,7 +202,7 @@ class Session {
   private broken = false; // cannot work before something is installed anew
   private over = false;
   private running = false; // between agent_start and agent_settled
-  private startingSince = 0; // an input has gone through, and its run has not started yet
+  private startingSince = -Infinity; // an input has gone through, and its run has not started yet
   private readonly inputs = new Set<Promise<any>>(); // being looked at
   private reason: any = { reason: "startup" };
   private backOff = BACK_OFF.first;
@@ -237,7 +240,7 @@ class Session {
     pi.on("session_compact_failed", (event: any) => this.compactFailed(event));
     pi.on("agent_start", () => {
       this.running = true;
-      this.startingSince = 0;
+      this.startingSince = -Infinity;
       this.tell("agent_start", { compaction: this.compactionSettings(this.ctx.model) });
     });
     pi.on("agent_settled", (event: any) => {
@@ -325,8 +328,8 @@ class Session {
       return;
     }
     this.connection = connection;
-    const began = Date.now();
-    const left = () => Math.max(limits.start - (Date.now() - began) / 1000, 0.001);
+    const began = now();
+    const left = () => Math.max(limits.start - (now() - began) / 1000, 0.001);
     const hello = { protocol: PROTOCOL, version: INSTALLED.version };
     const greeting = await connection.request("initialize", { event: hello }, left());
     if (!greeting.ok) return this.startFailed(connection, greeting);
@@ -395,7 +398,7 @@ class Session {
   private gone(why: string, connection: Connection | undefined): void {
     if (connection !== this.connection) return;
     this.problem = why;
-    const lived = this.connection ? Date.now() - this.connection.startedAt : 0;
+    const lived = this.connection ? now() - this.connection.startedAt : 0;
     const neverRan = !this.ready;
     this.ready = false;
     this.connection = undefined;
@@ -405,7 +408,7 @@ class Session {
     if (neverRan && this.wants.size === 0) this.deactivate(INSTALLED.tools.map((tool) => tool.name));
     if (this.broken) return;
     if (lived > BACK_OFF.healthyAfter) this.backOff = BACK_OFF.first;
-    this.nextStart = Date.now() + this.backOff;
+    this.nextStart = now() + this.backOff;
     this.backOff = Math.min(this.backOff * BACK_OFF.factor, BACK_OFF.longest);
     this.tellOnce("gone", `contexthost: the Python side has stopped (${why}). Pi goes on without it; it is started again.`, "warning");
     if (this.holding) this.release();
@@ -432,7 +435,7 @@ class Session {
   }
 
   private revive(): void {
-    if (this.over || this.broken || this.connection || !this.firstStart || Date.now() < this.nextStart) return;
+    if (this.over || this.broken || this.connection || !this.firstStart || now() < this.nextStart) return;
     this.reason = { reason: "reload" };
     this.lastStart = this.start(); // no event waits: Pi goes on without it until it is there
   }
@@ -635,7 +638,7 @@ class Session {
     while (this.inputs.size > 0) await Promise.allSettled(this.inputs);
     if (this.over || !connection.alive) return; // nobody wants it any more
     // From here to `ctx.compact` nothing is awaited: what is looked at is what the compaction meets.
-    const busy = !this.ctx.isIdle() || Date.now() - this.startingSince < STARTING;
+    const busy = !this.ctx.isIdle() || now() - this.startingSince < STARTING;
     if (this.isCompacting()) {
       connection.refuse(id, CODE.unsupported, "a compaction is going on already");
       return;
@@ -677,7 +680,7 @@ class Session {
     this.inputs.add(looked);
     try {
       const result = await looked;
-      if (result.action !== "handled" && !this.running) this.startingSince = Date.now();
+      if (result.action !== "handled" && !this.running) this.startingSince = now();
       return result;
     } finally {
       this.inputs.delete(looked);
@@ -791,7 +794,7 @@ class Session {
   /** Whether something else is on its way to a run that has not begun: Pi is neither idle nor ready to queue then. */
   private isStarting(sending: Sending): boolean {
     const others = this.sending.some((other) => other !== sending && other.tries > 0 && other.passed === 0);
-    return others || this.inputs.size > 0 || Date.now() - this.startingSince < STARTING;
+    return others || this.inputs.size > 0 || now() - this.startingSince < STARTING;
   }
 
   private drop(sending: Sending, problem: string): void {

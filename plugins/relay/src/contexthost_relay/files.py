@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import hashlib
 import json
@@ -33,10 +34,14 @@ def write_note_file(path: Path, text: str) -> None:
 
 
 def remove_note(path: Path) -> None:
-    """Removes the note of a relay that did not come about, and its directory if nothing else is in it."""
-    path.unlink(missing_ok=True)
-    if not any(path.parent.iterdir()):
-        path.parent.rmdir()
+    """Removes the note of a relay that did not come about, and its directory if nothing else is in it.
+
+    One that cannot be removed stays: the next relay of the session writes over it. What is to be told is why the relay
+    did not come about.
+    """
+    with contextlib.suppress(OSError):
+        path.unlink(missing_ok=True)
+        path.parent.rmdir()  # refused when there is something in it
 
 
 def append_log(data_dir: Path, record: Mapping[str, Any]) -> None:

@@ -59,6 +59,7 @@ class Relays:
         self._note: Path | None = None  # written for a compaction whose outcome is not known yet
         self._held_since: int | None = None  # entries of the session when a message was held
         self._timer: Timer | None = None
+        self._cold_at = 0.0  # by the clock that nobody sets, when the timer was set last
         self._label: Trigger = "manual"  # of the relay that goes on, or of the last: its outcome may be told late
         self._logged = False  # that relay's outcome
         self._ended = False
@@ -122,8 +123,10 @@ class Relays:
         deadline = triggers.cache_deadline(self._ctx.snapshot, self._ctx.model)
         if deadline is None or deadline.lifetime <= triggers.MARGIN_SECONDS:
             return
-        left = deadline.at - triggers.MARGIN_SECONDS - time.time()
-        if left >= 0:
+        now = time.time()
+        left = deadline.at - triggers.MARGIN_SECONDS - now
+        if left >= 0 and deadline.is_warm(now):
+            self._cold_at = time.monotonic() + deadline.at - now
             self._timer = self._ctx.call_later(left, self._before_expiry)
 
     def _before_expiry(self) -> None:
@@ -137,6 +140,8 @@ class Relays:
             return
         if now < deadline.at - triggers.MARGIN_SECONDS - 1:  # the cache was kept warm meanwhile
             self.on_settled()
+            return
+        if time.monotonic() >= self._cold_at:  # the clock was set back while we waited
             return
         if not ctx.is_idle() or ctx.has_pending_messages():
             return
@@ -230,8 +235,7 @@ class Relays:
     def _drop_note(self) -> None:
         note, self._note = self._note, None
         if note is not None:
-            with suppress(OSError):
-                remove_note(note)
+            remove_note(note)
 
     def _log(self, *, ok: bool, entry: Entry | None = None, error: str | None = None) -> None:
         """One line a relay; the outcome is told from two sides, in any order, and the first counts."""

@@ -71,12 +71,21 @@ def has_grown(snapshot: Snapshot, least_growth: int) -> bool:
     return False
 
 
+_SKEW_SECONDS = 5.0
+"""How far a clock is set back by ordinary corrections; less than the margin."""
+
+
 @dataclass(frozen=True, slots=True)
 class CacheDeadline:
     """When the prompt cache expires, in seconds since 1970, and how long it lives from each request."""
 
     at: float
     lifetime: float
+
+    def is_warm(self, now: float) -> bool:
+        """Whether the cache lives at this time, for all that is known: a time well before the request that filled it
+        means that the clock was set back since, and then nobody knows."""
+        return self.at - self.lifetime - _SKEW_SECONDS <= now < self.at
 
 
 def cache_deadline(

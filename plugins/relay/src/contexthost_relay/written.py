@@ -79,7 +79,7 @@ async def written_section(ctx: Context, settings: RelaySettings, *, open_model: 
 async def _write(ctx: Context, settings: RelaySettings, open_model: Callable[..., ClosableModel]) -> Written | None:
     snapshot = ctx.snapshot
     deadline = cache_deadline(snapshot, ctx.model)
-    warm = deadline is not None and deadline.at > time.time()
+    warm = deadline is not None and deadline.is_warm(time.time())
     info = ctx.model if warm else _light(settings)
     if info is None:
         return None
