@@ -23,7 +23,9 @@ __all__ = ["HANG", "Answer", "look_at_all"]
 HANG: Final = 5.0
 """Seconds that a file may take with everything that is done with it; then its process is killed."""
 _START: Final = 60.0
+_HUNG: Final = "hung for"
 _SCRIPT: Final = Path(__file__).parents[1] / "reliability" / "fuzz_worker.py"
+"""What a process runs: it is told numbers and answers by lines of JSON."""
 
 
 @dataclass(frozen=True)
@@ -38,9 +40,11 @@ class Answer:
 class _Worker:
     """One process and its directory."""
 
-    def __init__(self, seed: int, directory: Path) -> None:
+    def __init__(self, seed: int, directory: Path, script: Path, hang: float) -> None:
         self._seed = seed
         self._directory = directory
+        self._script = script
+        self._hang = hang
         directory.mkdir(parents=True)
         small_settings(directory / "home")
         self._errors = directory / "stderr"
@@ -49,13 +53,11 @@ class _Worker:
     def _start(self) -> None:
         environment = {**os.environ, "CONTEXTHOST_HOME": str(self._directory / "home")}
         environment |= {"PYTHONPATH": str(Path(__file__).parents[1]), "HOME": str(self._directory)}
-        self._process = subprocess.Popen(
-            [sys.executable, str(_SCRIPT), str(self._seed), str(self._directory)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._errors.open("wb"),
-            env=environment,
-        )
+        command = [sys.executable, str(self._script), str(self._seed), str(self._directory)]
+        with self._errors.open("wb") as errors:
+            self._process = subprocess.Popen(
+                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, env=environment
+            )
         self._heard = b""
         ready = self._hear(time.monotonic() + _START)
         assert ready == {"ready": True}, f"the worker did not start: {self._errors.read_text()[-2_000:]}"
@@ -76,11 +78,17 @@ class _Worker:
         return answer
 
     def look(self, number: int) -> Answer:
-        """Has one file looked at; starts another process if this one hangs or dies over it."""
+        """Has one file looked at. Where that takes too long it is done once more, since the machine may have been busy
+        with something else; a hang hangs again."""
+        answer = self._look(number)
+        return self._look(number) if answer.failure.startswith(_HUNG) else answer
+
+    def _look(self, number: int) -> Answer:
+        """One try; starts another process if this one hangs or dies over it."""
         assert self._process.stdin is not None
         self._process.stdin.write(f"{number}\n".encode())
         self._process.stdin.flush()
-        until = time.monotonic() + HANG
+        until = time.monotonic() + self._hang
         at = "making the file"
         while (answer := self._hear(until)) is not None:
             if "done" in answer:
@@ -88,7 +96,7 @@ class _Worker:
             at = answer["begun"]
         hung = time.monotonic() >= until
         self.close()
-        how = f"hung for {HANG:g} s" if hung else f"died with status {self._process.returncode}"
+        how = f"{_HUNG} {self._hang:g} s" if hung else f"died with status {self._process.returncode}"
         where = self._errors.read_text(encoding="utf-8", errors="replace")[-3_000:]
         self._start()
         return Answer(number, None, f"{how} at: {at}\n{where}")
@@ -102,18 +110,26 @@ class _Worker:
                 pipe.close()
 
 
-def look_at_all(seed: int, numbers: Iterable[int], directory: Path, *, workers: int, seconds: float) -> list[Answer]:
-    """Looks at files of that seed until none is left or the time is over; their answers, in the order of numbers."""
+def look_at_all(
+    seed: int, numbers: Iterable[int], directory: Path, *, workers: int, script: Path = _SCRIPT, hang: float = HANG
+) -> list[Answer]:
+    """Looks at the files of a seed with these numbers; the answers, in the order of numbers.
+
+    Args:
+        directory: where the processes may write.
+        workers: how many there are.
+        script: what they run.
+        hang: seconds until one is taken to hang.
+    """
     left: queue.SimpleQueue[int] = queue.SimpleQueue()
     for number in numbers:
         left.put(number)
-    end = time.monotonic() + seconds
 
     def work(place: Path) -> list[Answer]:
-        worker = _Worker(seed, place)
+        worker = _Worker(seed, place, script, hang)
         found: list[Answer] = []
         try:
-            while time.monotonic() < end and not left.empty():
+            while not left.empty():
                 with contextlib.suppress(queue.Empty):  # another has taken the last one meanwhile
                     found.append(worker.look(left.get_nowait()))
         finally:
