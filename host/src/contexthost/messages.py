@@ -25,6 +25,7 @@ __all__ = [
     "js_items",
     "js_json",
     "js_truthy",
+    "own_text",
     "slice_head",
     "text_of",
     "timestamp_ms",
@@ -81,6 +82,12 @@ def slice_head(text: str, units: int) -> str:
     last, following = (int.from_bytes(raw[at : at + 2], "little") for at in (2 * units - 2, 2 * units))
     splits_pair = 0xD800 <= last <= 0xDBFF and 0xDC00 <= following <= 0xDFFF
     return raw[: 2 * (units - 1 if splits_pair else units)].decode("utf-16-le", "surrogatepass")
+
+
+def own_text(value: object, default: str = "") -> str:
+    """A part that should be text: the text, or ``default`` where it is something else. Never its ``str``, which fails
+    on what is nested a thousand deep."""
+    return value if isinstance(value, str) else default
 
 
 def js_truthy(value: object) -> bool:

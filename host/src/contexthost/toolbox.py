@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from contexthost._dispatch import Caught
 from contexthost.context import AbortSignal, Context, Tool, ToolResult
-from contexthost.messages import Message
+from contexthost.messages import Message, own_text
 from contexthost.waiting import ABORT_GRACE_SECONDS
 from contexthost.watch import ToolEnded, ToolStarted, WatchEvent
 
@@ -41,7 +41,7 @@ def tool_calls(message: Message) -> list[ToolCall]:
             if problem is None and not isinstance(arguments, dict):
                 problem = "the arguments are not a JSON object"
             usable = arguments if isinstance(arguments, dict) else {}
-            found.append(ToolCall(block["id"], str(block.get("name")), usable, problem))
+            found.append(ToolCall(block["id"], own_text(block.get("name")), usable, problem))
     return found
 
 

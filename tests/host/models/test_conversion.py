@@ -296,6 +296,33 @@ def test_empty_turns_failed_attempts_and_unknown_blocks_are_left_out() -> None:
     assert [message["content"] for message in chat(*messages)] == said
 
 
+@pytest.mark.parametrize(
+    ("recorded", "sent"),
+    [
+        ("read", "read"),
+        ("files.read", "files_read"),
+        ("a b/ü", "a_b__"),
+        ("x" * 65, "x" * 64),
+        ("", "unnamed_tool"),
+        (["read"], "unnamed_tool"),
+    ],
+)
+def test_a_tool_is_called_by_a_name_that_providers_take(recorded: Any, sent: str) -> None:
+    """Other programs record names with dots, and a model may call a tool that does not exist by any name."""
+    turn = {**assistant(called("a")), "content": [{**called("a"), "name": recorded}]}
+    found = [user("hi"), turn, result("a", text("1"))]
+    assert chat(*found)[1]["tool_calls"][0]["function"]["name"] == sent
+    assert responses(*found)[1]["name"] == sent
+
+
+def test_a_text_of_which_nothing_can_be_sent_makes_no_item() -> None:
+    """Half of a character is all that a provider's stream left when it broke off."""
+    thought = {"type": "thinking", "thinking": "hm", "thinkingSignature": '{"type":"reasoning","id":"rs_1"}'}
+    turn = assistant(thought, text("\ud83d"), api=RESPONSES)
+    assert [item["role"] for item in responses(user("hi"), turn, user("and?"))] == ["user", "user"]
+    assert [message["role"] for message in chat(user("hi"), turn, user("and?"))] == ["user", "user"]
+
+
 def test_calls_without_results_get_one_and_results_without_calls_none() -> None:
     turn = assistant(called("a"), called("b", ""))
     found = chat(user("hi"), result("z", text("?")), turn, user("go on"))

@@ -32,7 +32,8 @@ def echo_json(value: Any, *, indent: int | None = 2) -> None:
     """Prints JSON in ASCII, so that any text, lone surrogates included, comes through any pipe unchanged."""
     try:
         text = json.dumps(value, ensure_ascii=True, indent=indent, allow_nan=False)
-    except RecursionError:  # what a session holds may be nested more deeply than Python prints
+    except (RecursionError, ValueError):
+        # What a session holds may be nested more deeply than Python prints, or be too large a number for JSON.
         text = _NOT_ASCII.sub(lambda found: json.dumps(found.group())[1:-1], js_json(value))
     click.echo(text)
 

@@ -17,6 +17,7 @@ from typing import Any, Final
 
 from contexthost.compaction import find_projected_cut_point
 from contexthost.diagnosis.pairs import PairReport, examine_pairs, sent_messages
+from contexthost.messages import own_text
 from contexthost.projection import CompactionDraft, ProjectedEntry, ProjectionAuthority, Snapshot, context_messages
 from contexthost.session import Entry
 
@@ -96,7 +97,7 @@ def _rejoined(
     orphans = {fault.entry_id: fault.call_id for fault in report.pairs.faults if fault.kind == "orphan-result"}
     if not orphans:
         return report
-    draft = report.draft or _draft(compaction, str(compaction.data.get("summary")), first)
+    draft = report.draft or _draft(compaction, own_text(compaction.data.get("summary")), first)
     start = next((at for at, entry in enumerate(before) if entry.id == draft.first_kept_entry_id), len(before))
     owners = {call_id: at for at in range(start) for call_id in _call_ids(before[at])}  # the newest of each id wins
     places = {owners[call] for call in orphans.values() if call in owners}
@@ -147,7 +148,7 @@ def _as_much_as_fits(prior: Snapshot, now: Snapshot, compaction: Entry, first: s
         room -= item.tokens
         if room < 0:
             break
-        role = item.messages[0].get("role") if item.messages else None
+        role = own_text(item.messages[0].get("role")) if item.messages else ""
         if role in _CUT_ROLES and item.source.type != "compaction":
             part = at
             whole_turn = at if role != "assistant" else whole_turn

@@ -23,7 +23,7 @@ def clean_blocks(role: Any, content: Any) -> list[Any] | None:
     Text becomes a text block, a call without arguments, or with some that are nested too deeply for Pi, gets none, one
     without a name is called "unknown"; whatever is not a block is left out.
     """
-    if role not in _EDITABLE or (isinstance(content, str) and role in _TEXT_TOO):
+    if not isinstance(role, str) or role not in _EDITABLE or (isinstance(content, str) and role in _TEXT_TOO):
         return None
     if isinstance(content, str):
         return [{"type": "text", "text": content}]

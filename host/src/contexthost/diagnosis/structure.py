@@ -8,7 +8,7 @@ from typing import Any, Final
 from contexthost.diagnosis.finding import Finding
 from contexthost.diagnosis.lines import Line, Survey
 from contexthost.diagnosis.siblings import dead_siblings
-from contexthost.messages import js_truthy
+from contexthost.messages import js_json, js_truthy
 from contexthost.projection import CustomDraft, Draft
 from contexthost.session import Entry, Session
 
@@ -240,10 +240,14 @@ def _message(entry: Entry, on_branch: bool, line: int) -> Iterator[Finding]:
     elif on_branch and entry.role not in _ROLES:
         yield Finding(
             kind="unknown-role", severity="notice", mend="none", entry_id=entry.id, line=line,
-            problem=f"a message of the role {message.get('role')!r}, which Pi does not know",
+            problem=f"a message of the role {_quoted(message.get('role'))}, which Pi does not know",
             model_sees="Nothing of it: Pi leaves it out of requests.",
             repair="Nothing is needed.",
         )  # fmt: skip
+
+
+def _quoted(role: Any) -> str:
+    return repr(role) if isinstance(role, str) else js_json(role)
 
 
 def _is_command(message: Mapping[str, Any]) -> bool:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from contexthost.context import ModelInfo
-from contexthost.messages import Message, current_system_message, text_of
+from contexthost.messages import Message, current_system_message, own_text, text_of
 from contexthost.projection.provider import mend
 from contexthost.tokens.pi import pi_estimate
 
@@ -35,6 +35,9 @@ _TOOL_IMAGE_NOTE: Final = "(tool image omitted: model does not support images)"
 _IMAGES_ONLY: Final = "(see attached image)"
 _NO_OUTPUT: Final = "(no tool output)"
 _NO_NAME: Final = "unnamed_tool"
+_NOT_IN_NAMES: Final = re.compile(r"[^a-zA-Z0-9_-]")
+_NAME_MAX: Final = 64
+"""Characters of a tool's name, OpenAI's limit."""
 _LEVELS: Final = ("minimal", "low", "medium", "high", "xhigh", "max")
 # Pi's margins for the answer's limit: estimates of the input may be short of the truth.
 _CHARS_PER_TOKEN: Final = 3.5
@@ -108,12 +111,16 @@ def _checked(block: dict[str, Any]) -> dict[str, Any] | None:
         case {"type": "text", "text": str()} | {"type": "thinking", "thinking": str()}:
             return block
         case {"type": "toolCall", "id": str()}:
-            name, arguments = block.get("name"), block.get("arguments")
-            if isinstance(name, str) and name and isinstance(arguments, dict):
+            name, arguments = _tool_name(block.get("name")), block.get("arguments")
+            if name == block.get("name") and isinstance(arguments, dict):
                 return block
-            usable = arguments if isinstance(arguments, dict) else {}
-            return {**block, "name": name if isinstance(name, str) and name else _NO_NAME, "arguments": usable}
+            return {**block, "name": name, "arguments": arguments if isinstance(arguments, dict) else {}}
     return None
+
+
+def _tool_name(name: object) -> str:
+    """A name that providers take. Other programs, and models that make a tool up, have names with other characters."""
+    return _NOT_IN_NAMES.sub("_", own_text(name))[:_NAME_MAX] or _NO_NAME
 
 
 def _foreign(block: dict[str, Any]) -> dict[str, Any]:

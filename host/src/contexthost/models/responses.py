@@ -146,7 +146,7 @@ def _output_items(message: Message, info: ModelInfo, index: int) -> Iterator[dic
             if isinstance(item, dict) and item.get("type") == "reasoning" and isinstance(item.get("id"), str):
                 yield item
         elif block["type"] == "text":
-            if block["text"]:
+            if _makes_item(block):
                 yield _message_item(block, f"msg_{index}_{texts}")
             texts += 1
         else:
@@ -175,7 +175,7 @@ def _without_repeated_ids(
 
 
 def _makes_item(block: Mapping[str, Any]) -> bool:
-    return block["type"] == "toolCall" or (block["type"] == "text" and bool(block["text"]))
+    return block["type"] == "toolCall" or (block["type"] == "text" and bool(clean(block["text"])))
 
 
 def _message_item(block: Mapping[str, Any], fallback_id: str) -> dict[str, Any]:

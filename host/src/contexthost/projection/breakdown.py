@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from contexthost.messages import Message
+from contexthost.messages import Message, own_text
 from contexthost.projection.entries import ProjectedEntry
 from contexthost.projection.snapshot import Snapshot
 from contexthost.tokens import TokenCounter, block_tokens, message_tokens
@@ -122,16 +122,16 @@ def _calls(message: Message) -> Iterator[Mapping[str, Any]]:
 
 def _large(entry: ProjectedEntry, arguments: Mapping[str, str]) -> LargeEntry:
     message = entry.messages[-1]
-    role = str(message.get("role"))
-    what, argument = role, ""
+    role = own_text(message.get("role"))
+    what, argument = role or "message", ""
     if role == "toolResult":
-        what = str(message.get("toolName") or "tool result")
-        argument = arguments.get(str(message.get("toolCallId")), "")
+        what = own_text(message.get("toolName")) or "tool result"
+        argument = arguments.get(own_text(message.get("toolCallId")), "")
     elif role == "bashExecution":
-        argument = str(message.get("command") or "")
+        argument = own_text(message.get("command"))
     else:
         calls = list(_calls(message))
         if calls:
-            what = "assistant → " + ", ".join(str(call.get("name")) for call in calls)
+            what = "assistant → " + ", ".join(own_text(call.get("name"), "(no name)") for call in calls)
             argument = main_argument(calls[0].get("arguments"))
     return LargeEntry(entry.source.id, entry.source.position, what, argument, entry.tokens)

@@ -51,8 +51,14 @@ def _text(value: Any) -> str:
 
 def _version(value: Any) -> float:
     """The header's version as JavaScript compares it; missing or null counts as 1."""
-    if value is None or not isinstance(value, (bool, int, float, str)):
+    if value is None:
         return 1
+    while isinstance(value, list) and len(value) <= 1:  # compared by the text of what is in it
+        value = value[0] if value and value[0] is not None else ""
+    if isinstance(value, str) and not value.strip():
+        return 0
+    if not isinstance(value, (bool, int, float, str)):
+        return CURRENT_VERSION
     try:
         version = float(value)
     except (ValueError, OverflowError):

@@ -16,6 +16,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from contexthost.messages import own_text
+
 __all__ = [
     "COMPACTION_TYPES",
     "HISTORY_TOKENS",
@@ -93,7 +95,7 @@ def parse_checkpoint(details: object) -> Checkpoint:
     history = details.get("replacementHistory")
     if not isinstance(history, list) or not history:
         raise MalformedCheckpoint("it has no history")
-    opaque = [item for item in history if isinstance(item, dict) and item.get("type") in COMPACTION_TYPES]
+    opaque = [item for item in history if isinstance(item, dict) and own_text(item.get("type")) in COMPACTION_TYPES]
     if len(opaque) != 1 or history[-1] is not opaque[0]:
         raise MalformedCheckpoint("it has no compaction item, more than one, or one that is not last")
     content = opaque[0].get("encrypted_content")

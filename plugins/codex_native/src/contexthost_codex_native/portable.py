@@ -149,12 +149,12 @@ def _open_calls(messages: Iterable[Message]) -> Iterator[str]:
         role = message.get("role")
         content = message.get("content")
         if role == "toolResult":
-            waiting.pop(str(message.get("toolCallId")), None)
+            waiting.pop(_text(message.get("toolCallId")), None)
         elif role == "assistant" and message.get("stopReason") not in ("error", "aborted"):
             for block in content if isinstance(content, list) else ():
                 if isinstance(block, dict) and block.get("type") == "toolCall" and isinstance(block.get("id"), str):
                     arguments = js_json(block.get("arguments"))
-                    waiting[block["id"]] = f"{block.get('name')} {_middle_cut(arguments, 300)}"
+                    waiting[block["id"]] = f"{_text(block.get('name'))} {_middle_cut(arguments, 300)}"
     yield from waiting.values()
 
 

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from contexthost.config import HostSettings, Loaded, default_file, load_settings, strip_secrets, update_file
 from contexthost.errors import SettingsError
+from contexthost.messages import js_json, own_text
 from contexthost.session import Entry
 from contexthost_jev.adapter import DETAILS_FORMAT
 from contexthost_jev.errors import JevFailure
@@ -67,10 +68,10 @@ def last_details(branch: Iterable[Entry]) -> str | None:
     for entry in reversed(list(branch)):
         details = entry.data.get("details") if entry.type == "compaction" else None
         if isinstance(details, dict) and details.get("plugin") == "jev" and details.get("format") == DETAILS_FORMAT:
-            counts = ", ".join(f"{details.get(name)} {name}" for name in ("kept", "truncated", "dropped"))
+            counts = ", ".join(f"{js_json(details.get(name))} {name}" for name in ("kept", "truncated", "dropped"))
             ratio, model = details.get("reductionRatio"), details.get("model")
-            less = f"; {ratio:.0%} less" if isinstance(ratio, int | float) else ""
-            return f"{entry.id}: {counts}{less} (model {model})"
+            less = f"; {ratio:.0%} less" if isinstance(ratio, int | float) and 0 <= ratio <= 1 else ""
+            return f"{entry.id}: {counts}{less} (model {own_text(model, 'unknown')})"
     return None
 
 

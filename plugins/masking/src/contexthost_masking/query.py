@@ -16,6 +16,7 @@ from typing import Any, Final, Literal
 
 from contexthost.context import SessionView
 from contexthost.history import Found, History, HistoryEntry, paged
+from contexthost.messages import own_text
 from contexthost.session import Entry
 from contexthost.text import one_line, shorten
 from contexthost_masking.superseded import path_of
@@ -290,7 +291,7 @@ def _calls_about(request: Request, session: SessionView) -> frozenset[str]:
         for block in content if isinstance(content, list) else ():
             call = block if isinstance(block, dict) and block.get("type") == "toolCall" else {}
             if _same(wanted, path_of(call.get("arguments"))):
-                found.update((entry.id, str(call.get("id"))))
+                found.update((entry.id, own_text(call.get("id"))))
     return frozenset(found)
 
 

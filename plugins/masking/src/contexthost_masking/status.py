@@ -11,6 +11,7 @@ from typing import Any
 
 from contexthost.commands import usage_line
 from contexthost.context import ModelInfo
+from contexthost.messages import own_text
 from contexthost.projection import Snapshot
 from contexthost.session import Entry
 from contexthost.text import one_line, shorten
@@ -213,7 +214,7 @@ def _last_batch(snapshot: Snapshot) -> Batch | None:
     last = entries[at].source
     results = reclaimed = 0
     while at >= 0 and _is_mask(snapshot, entries[at].source):
-        target = snapshot.find(str(entries[at].source.data.get("targetId")))
+        target = snapshot.find(own_text(entries[at].source.data.get("targetId")))
         if target is not None:
             results += 1
             reclaimed += target.base.tokens - target.tokens
@@ -225,7 +226,7 @@ def _is_mask(snapshot: Snapshot, entry: Entry) -> bool:
     """Whether this entry is the mask in force on an entry of the context."""
     if entry.type != "context_edit":
         return False
-    target = snapshot.find(str(entry.data.get("targetId")))
+    target = snapshot.find(own_text(entry.data.get("targetId")))
     return target is not None and target.edit is entry and target.masked
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contexthost.compaction import prepare_compaction
 from contexthost.context import Context
+from contexthost.errors import InvalidDraft
 from contexthost.estimates import Estimate
 from contexthost.events import ContextEstimatesEvent
 from contexthost.projection import CompactionDraft, context_messages
@@ -30,7 +31,10 @@ async def estimate(event: ContextEstimatesEvent, ctx: Context, settings: RelaySe
     draft = CompactionDraft(
         summary=made.note, first_kept_entry_id=made.result.first_kept_entry_id, tokens_before=made.result.tokens_before
     )
-    after = event.preview([draft])
+    try:
+        after = event.preview([draft])
+    except InvalidDraft as error:
+        return Estimate(what=_WHAT, note=f"It would be refused: {error}.")
     kept = len(after.entries) - 1
     note = f"A note of {len(made.note):,} characters and {kept:,} entries; no model is asked."
     if settings.auto.writtenSection:

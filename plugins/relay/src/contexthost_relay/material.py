@@ -9,7 +9,7 @@ from typing import Any
 
 from contexthost.compaction import Preparation
 from contexthost.history import History
-from contexthost.messages import text_of
+from contexthost.messages import own_text, text_of
 from contexthost.projection import ProjectedEntry, Snapshot
 from contexthost.session import Entry
 from contexthost_relay.note import FileChange, Said
@@ -51,7 +51,7 @@ def text_length(items: Iterator[ProjectedEntry]) -> int:
         for message in item.messages:
             total += len(text_of(message.get("content")))
             if message.get("role") == "bashExecution":
-                total += len(str(message.get("command") or "")) + len(str(message.get("output") or ""))
+                total += len(own_text(message.get("command"))) + len(own_text(message.get("output")))
     return total
 
 
@@ -105,7 +105,7 @@ def changed_files(branch: Sequence[Entry], history: History, cwd: str) -> list[F
     """The files that calls of ``edit`` and ``write`` changed since the session began, the last changed last; failed
     calls and those of omitted messages do not count. Paths below ``cwd`` are relative to it."""
     failed = {
-        entry.message.get("toolCallId")
+        own_text(entry.message.get("toolCallId"))
         for entry in branch
         if b'"isError":true' in entry.raw and entry.role == "toolResult" and entry.message is not None
     }
@@ -116,7 +116,7 @@ def changed_files(branch: Sequence[Entry], history: History, cwd: str) -> list[F
         message = entry.message
         if message is None or message.get("role") not in ("assistant", "toolResult"):
             continue
-        changes = [call for call in _calls(message) if call.get("id") not in failed or call.get("id") is None]
+        changes = [call for call in _calls(message) if own_text(call.get("id")) not in failed - {""}]
         if not changes:
             continue
         item = history.effective(entry)
