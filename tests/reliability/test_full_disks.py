@@ -32,8 +32,8 @@ QUIET = {
 """What is only for the plugin's own use; the command goes on without, or is no command line."""
 
 
-def told_well(operation: Operation, place: Place, outcome: Outcome) -> None:
-    """Whether an error says in one line what is wrong, and with what."""
+def told_well(operation: Operation, place: Place, outcome: Outcome) -> bool:
+    """Whether there was an error; then it says in one line what is wrong, and with what."""
     assert "Traceback" not in outcome.errors or operation.name in QUIET, outcome.errors
     assert "--- Logging error" not in outcome.errors, outcome.errors
     lacks = operation.stdin and b"And on." not in place.files().get(operation.session, b"")
@@ -43,6 +43,7 @@ def told_well(operation: Operation, place: Place, outcome: Outcome) -> None:
         assert told, outcome
         assert re.search(r"No space left|disk is full|disk full|File too large|size limit", told[-1]), outcome
         assert re.search(r"/|\.jsonl|page\.html|demo", told[-1]), outcome
+    return outcome.ended != 0 or bool(lacks)
 
 
 def fill(disk: Path, room: int) -> Path:
@@ -91,8 +92,7 @@ def test_a_full_disk_is_told_and_costs_nothing(
         limit = draw.randint(0, new + 100)
         place = ready.again(tmp_path / f"limit-{number}")
         outcome = runner.run(place, operation.command(url), stdin=operation.stdin, file_limit=limit)
-        check(operation, place, outcome, before, after, f"--campaign-seed {campaign.seed}, limit {limit}")
-        ends["done" if outcome.ended == 0 else "told"] += 1
+        ends[check(operation, place, outcome, before, after, f"--campaign-seed {campaign.seed}, limit {limit}")] += 1
         then_with_room(runner, operation, place, url, before, after)
 
     rooms = [0, *(draw.randint(1, 12) for _ in range(campaign.rounds(PAGES) - 1))]
@@ -101,16 +101,16 @@ def test_a_full_disk_is_told_and_costs_nothing(
             place = ready.again(disk / str(number))
             filler = fill(disk, pages * PAGE)
             outcome = runner.run(place, operation.command(url), stdin=operation.stdin)
-            check(operation, place, outcome, before, after, f"--campaign-seed {campaign.seed}, {pages} pages")
-            ends["done" if outcome.ended == 0 else "told"] += 1
+            ends[
+                check(operation, place, outcome, before, after, f"--campaign-seed {campaign.seed}, {pages} pages")
+            ] += 1
             filler.unlink()
             then_with_room(runner, operation, place, url, before, after)
             shutil.rmtree(place.root)
         place = ready.again(disk / "inodes")
         inodes = take_all_names(disk)
         outcome = runner.run(place, operation.command(url), stdin=operation.stdin)
-        check(operation, place, outcome, before, after, "no inode left")
-        ends["done" if outcome.ended == 0 else "told"] += 1
+        ends[check(operation, place, outcome, before, after, "no inode left")] += 1
         for path in inodes:
             path.unlink()
         then_with_room(runner, operation, place, url, before, after)
@@ -140,11 +140,13 @@ def check(
     before: Mapping[str, bytes],
     after: Mapping[str, bytes],
     fault: str,
-) -> None:
+) -> str:
+    """Checks a place after a run in it; how the run ended: ``told`` or ``done``."""
     try:
-        told_well(operation, place, outcome)
+        told = told_well(operation, place, outcome)
         check_place(operation, place, before, after)
         assert litter(place) == []
     except AssertionError as error:
         error.add_note(f"{operation.name}: {fault}: {outcome}")
         raise
+    return "told" if told else "done"
