@@ -14,11 +14,11 @@ from pathlib import Path
 import pytest
 
 from reliability.campaign import Campaign
+from reliability.disks import PAGE, fill, take_all_names
 from reliability.operations import OPERATIONS, Operation, check_place, litter, made_ready
 from reliability.running import Outcome, Place, Runner
 from support.durability import mounted
 
-PAGE = 4096
 PAGES = 4
 LIMITS = 4
 """How many different amounts of room are tried for each operation, in the default time."""
@@ -44,19 +44,6 @@ def told_well(operation: Operation, place: Place, outcome: Outcome) -> bool:
         assert re.search(r"No space left|disk is full|disk full|File too large|size limit", told[-1]), outcome
         assert re.search(r"/|\.jsonl|page\.html|demo", told[-1]), outcome
     return outcome.ended != 0 or bool(lacks)
-
-
-def fill(disk: Path, room: int) -> Path:
-    """Fills a file system up to so many bytes; the file to be removed."""
-    filler = disk / "filler"
-    with filler.open("wb", buffering=0) as file:
-        try:
-            while True:
-                file.write(bytes(PAGE))
-        except OSError:
-            size = file.tell()
-        file.truncate(size - room)
-    return filler
 
 
 def then_with_room(
@@ -118,19 +105,6 @@ def test_a_full_disk_is_told_and_costs_nothing(
         f"full disks, {operation.name}: {sum(ends.values())} runs, {ends['told']} told an error, {ends['done']} did it "
         "or did without"
     )
-
-
-def take_all_names(disk: Path) -> list[Path]:
-    """Makes files until the file system has no more; what is to be removed."""
-    made = []
-    try:
-        for number in range(10_000):
-            path = disk / f"taken-{number}"
-            path.touch()
-            made.append(path)
-    except OSError:
-        return made
-    raise AssertionError("the file system takes any number of files")
 
 
 def check(
