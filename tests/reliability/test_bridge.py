@@ -21,7 +21,9 @@ from contexthost.diagnosis import examine
 from contexthost.projection import ProjectionAuthority
 from contexthost.session import Session
 from reliability.campaign import Campaign
+from reliability.disks import fill, take_all_names
 from reliability.operations import whole
+from support.durability import mounted
 from support.live_pi import LivePi, PiHome, check_mirror, helper, live_home, wait_gone
 from support.model_server import Answer, Received, call, say
 
@@ -53,15 +55,16 @@ def answer(request: Received) -> Answer:
 
 
 @contextlib.contextmanager
-def working_home(root: Path, **pi: float) -> Iterator[PiHome]:
-    """A Pi with all plugins and the probe, and a file to read."""
+def working_home(root: Path, *, probe: bool = True, **pi: float) -> Iterator[PiHome]:
+    """A Pi with all plugins and, if it is wanted, the probe, and a file to read."""
     with live_home(root, answer, plugins=PLUGINS) as home:
         home.settings(compaction={"keepRecentTokens": 100, "reserveTokens": 16384})
         home.host_settings(compaction={"keepRecentTokens": 100}, pi=pi)
         (home.host / "config" / "masking.json").write_text(json.dumps(MASKING))
         (home.host / "config" / "relay.json").write_text(json.dumps({"gitTimeoutMs": 0}))
         (home.project / "notes.txt").write_text("a line of the notes\n" * 300)
-        home.probe()
+        if probe:
+            home.probe()
         home.install()
         yield home
 
@@ -201,6 +204,38 @@ def test_pi_is_killed_at_random_moments(tmp_path: Path, campaign: Campaign) -> N
             assert users(path) == [*sent.texts, "After."]
             assert pi.errors() == []
     campaign.report(f"bridge: Pi killed {rounds} times and started again with the same session")
+
+
+def test_a_full_disk_below_our_own_files_is_nothing_to_pi(tmp_path: Path) -> None:
+    """No lock can be taken, no note and no log be written; the session lies elsewhere, with Pi."""
+    with (
+        mounted(tmp_path / "contexthost", "size=512k,nr_inodes=60") as disk,
+        working_home(tmp_path, probe=False) as home,
+    ):
+        in_the_way = [fill(disk, 0), *take_all_names(disk)]
+        with home.rpc(*helper(home)) as pi:
+            sent = Sent()
+            for kind in ("ask", "read", "context"):
+                sent.step(pi, kind)
+            assert users(pi.file) == sent.texts
+            told = pi.slash("/relay")
+            assert "No space left on device" in told
+            assert str(disk) in told
+            sent.step(pi, "ask")
+            content = check_file(pi.file, b"")
+            assert b'"type":"compaction"' not in content
+            assert pi.errors() == []
+
+            for path in in_the_way:
+                path.unlink()
+            pi.slash("/again")
+            assert pi.slash("/relay").startswith("context-relay: relay ")
+            sent.step(pi, "ask")
+            assert users(pi.file) == sent.texts
+            assert b'"type":"compaction"' in check_file(pi.file, content)
+            check_stores(home)
+            assert pi.errors() == []
+        assert "Traceback" not in (home.root / "pi-stderr.txt").read_text()
 
 
 def test_a_suspended_python_side_is_waited_for_or_replaced(tmp_path: Path, campaign: Campaign) -> None:

@@ -14,11 +14,11 @@ from pathlib import Path
 import pytest
 
 from reliability.campaign import Campaign
+from reliability.disks import PAGE, fill, take_all_names
 from reliability.operations import OPERATIONS, Operation, check_place, litter, made_ready
 from reliability.running import Outcome, Place, Runner
 from support.durability import mounted
 
-PAGE = 4096
 PAGES = 4
 LIMITS = 4
 """How many different amounts of room are tried for each operation, in the default time."""
@@ -32,8 +32,8 @@ QUIET = {
 """What is only for the plugin's own use; the command goes on without, or is no command line."""
 
 
-def told_well(operation: Operation, place: Place, outcome: Outcome) -> None:
-    """Whether an error says in one line what is wrong, and with what."""
+def told_well(operation: Operation, place: Place, outcome: Outcome) -> bool:
+    """Whether there was an error; then it says in one line what is wrong, and with what."""
     assert "Traceback" not in outcome.errors or operation.name in QUIET, outcome.errors
     assert "--- Logging error" not in outcome.errors, outcome.errors
     lacks = operation.stdin and b"And on." not in place.files().get(operation.session, b"")
@@ -43,19 +43,7 @@ def told_well(operation: Operation, place: Place, outcome: Outcome) -> None:
         assert told, outcome
         assert re.search(r"No space left|disk is full|disk full|File too large|size limit", told[-1]), outcome
         assert re.search(r"/|\.jsonl|page\.html|demo", told[-1]), outcome
-
-
-def fill(disk: Path, room: int) -> Path:
-    """Fills a file system up to so many bytes; the file to be removed."""
-    filler = disk / "filler"
-    with filler.open("wb", buffering=0) as file:
-        try:
-            while True:
-                file.write(bytes(PAGE))
-        except OSError:
-            size = file.tell()
-        file.truncate(size - room)
-    return filler
+    return outcome.ended != 0 or bool(lacks)
 
 
 def then_with_room(
@@ -91,8 +79,7 @@ def test_a_full_disk_is_told_and_costs_nothing(
         limit = draw.randint(0, new + 100)
         place = ready.again(tmp_path / f"limit-{number}")
         outcome = runner.run(place, operation.command(url), stdin=operation.stdin, file_limit=limit)
-        check(operation, place, outcome, before, after, f"--campaign-seed {campaign.seed}, limit {limit}")
-        ends["done" if outcome.ended == 0 else "told"] += 1
+        ends[check(operation, place, outcome, before, after, f"--campaign-seed {campaign.seed}, limit {limit}")] += 1
         then_with_room(runner, operation, place, url, before, after)
 
     rooms = [0, *(draw.randint(1, 12) for _ in range(campaign.rounds(PAGES) - 1))]
@@ -101,16 +88,16 @@ def test_a_full_disk_is_told_and_costs_nothing(
             place = ready.again(disk / str(number))
             filler = fill(disk, pages * PAGE)
             outcome = runner.run(place, operation.command(url), stdin=operation.stdin)
-            check(operation, place, outcome, before, after, f"--campaign-seed {campaign.seed}, {pages} pages")
-            ends["done" if outcome.ended == 0 else "told"] += 1
+            ends[
+                check(operation, place, outcome, before, after, f"--campaign-seed {campaign.seed}, {pages} pages")
+            ] += 1
             filler.unlink()
             then_with_room(runner, operation, place, url, before, after)
             shutil.rmtree(place.root)
         place = ready.again(disk / "inodes")
         inodes = take_all_names(disk)
         outcome = runner.run(place, operation.command(url), stdin=operation.stdin)
-        check(operation, place, outcome, before, after, "no inode left")
-        ends["done" if outcome.ended == 0 else "told"] += 1
+        ends[check(operation, place, outcome, before, after, "no inode left")] += 1
         for path in inodes:
             path.unlink()
         then_with_room(runner, operation, place, url, before, after)
@@ -120,19 +107,6 @@ def test_a_full_disk_is_told_and_costs_nothing(
     )
 
 
-def take_all_names(disk: Path) -> list[Path]:
-    """Makes files until the file system has no more; what is to be removed."""
-    made = []
-    try:
-        for number in range(10_000):
-            path = disk / f"taken-{number}"
-            path.touch()
-            made.append(path)
-    except OSError:
-        return made
-    raise AssertionError("the file system takes any number of files")
-
-
 def check(
     operation: Operation,
     place: Place,
@@ -140,11 +114,13 @@ def check(
     before: Mapping[str, bytes],
     after: Mapping[str, bytes],
     fault: str,
-) -> None:
+) -> str:
+    """Checks a place after a run in it; how the run ended: ``told`` or ``done``."""
     try:
-        told_well(operation, place, outcome)
+        told = told_well(operation, place, outcome)
         check_place(operation, place, before, after)
         assert litter(place) == []
     except AssertionError as error:
         error.add_note(f"{operation.name}: {fault}: {outcome}")
         raise
+    return "told" if told else "done"
