@@ -27,7 +27,7 @@ from support.fuzz_writes import write_once
 
 SAY_WHERE = 4.0  # seconds on one file after which it says where it is
 MEMORY = 4 << 30  # bytes: whoever wants more for a file of some kilobytes would take all there is
-EVERY = 6  # so many files to one that is also written to
+EVERY = 10  # so many files to one that is also written to
 
 
 def say(**answer: Any) -> None:
