@@ -55,7 +55,7 @@ async def _drop_note(path: str) -> None:
 
     async with open_file(Path(path), owner="the campaign") as runtime:
         note = note_path(runtime.context("relay").data_dir, runtime.session.id, 1)
-        write_note_file(note, "A note.")
+        write_note_file(note, "# Relay note 1\n")
         remove_note(note)
 
 
