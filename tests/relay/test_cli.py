@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from contexthost.errors import EntryNotFound, NothingToCompact, SessionLocked, Unsupported
+from contexthost.cli import compact
+from contexthost.errors import CompactionFailed, EntryNotFound, NothingToCompact, SessionLocked, Unsupported
 from contexthost.projection import ProjectionAuthority
 from contexthost.session import Session
 from contexthost_relay import cli, files
@@ -74,6 +75,23 @@ def test_a_relay_appends_one_compaction_and_leaves_note_and_log(tmp_path: Path, 
     snapshot = ProjectionAuthority(Session.open(path)).snapshot()
     assert snapshot.tokens == report["tokensAfter"]
     assert [message["role"] for message in snapshot.messages] == ["compactionSummary", "user", "assistant"]
+
+
+def test_a_compaction_that_is_asked_of_relay_by_name_is_the_same_relay(tmp_path: Path, home: Path) -> None:
+    path = history_file(tmp_path / "s.jsonl")
+    planned = data(cli.relay, path, "--dry-run")
+    report = data(compact.command, path, "--with", "relay")
+    assert (report["plugin"], report["firstKeptEntryId"]) == ("relay", planned["firstKeptEntryId"])
+    entry = json.loads(path.read_bytes().splitlines()[-1])
+    assert (entry["type"], entry["summary"]) == ("compaction", planned["note"])
+    assert Path(entry["details"]["notePath"]).read_text(encoding="utf-8").strip() == planned["note"].strip()
+    assert [(line["trigger"], line["ok"]) for line in log_lines(home)] == [("manual", True)]
+    # Relays are for main sessions only, whoever asks.
+    subagent = history_file(tmp_path / "sub.jsonl", name=SUBAGENT)
+    before = subagent.read_bytes()
+    with pytest.raises(CompactionFailed, match="was for relay alone"):
+        CliRunner().invoke(compact.command, [str(subagent), "--with", "relay"], catch_exceptions=False)
+    assert subagent.read_bytes() == before
 
 
 def test_nothing_to_relay_and_subagents_are_errors(tmp_path: Path) -> None:

@@ -121,6 +121,7 @@ def test_a_summary_that_fails_changes_nothing(
     [
         ([], "no plugin made a compaction and no model is configured"),
         (["--with", "nonsense"], "no installed plugin named 'nonsense' makes compactions"),
+        (["--with", "nonsense", "--dry-run"], "no installed plugin named 'nonsense' makes compactions"),
         (["--base-url", "http://127.0.0.1:1/v1"], "a model needs both --base-url and --model"),
         (["--base-url", "http://127.0.0.1:1/v1", "--model", "m", "--provider", "acme"], "set ACME_API_KEY"),
     ],

@@ -5,8 +5,11 @@ from __future__ import annotations
 
 import importlib.metadata
 import json
+import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -64,6 +67,40 @@ def test_status_says_whether_it_is_there_current_and_answered(pi_home_dir: PiHom
     assert "does not answer: " in run.stdout
     assert "No module named no_such_module" in run.stdout
     assert "edited since it was written" in run.stdout
+
+
+@pytest.mark.parametrize(
+    ("command", "why"),
+    [
+        ([1], "1 cannot be started"),
+        (["a\0b"], "cannot be started: embedded null byte"),
+        (["echo", "1"], "no answer"),
+        (["echo", '{"error": 5}'], "5"),
+        (["head", "-c", "9000000", "/dev/zero"], "Separator is not found"),
+    ],
+)
+def test_status_says_what_is_wrong_whatever_the_extension_starts(
+    pi_home_dir: PiHome, command: list[Any], why: str
+) -> None:
+    path = pi_home_dir.install()
+    path.write_text(
+        re.sub("^  command: .*,$", lambda _: f"  command: {json.dumps(command)},", path.read_text(), flags=re.M)
+    )
+    run = pi_home_dir.contexthost("pi", "status", check=False)
+    assert (run.returncode, run.stderr) == (1, "")
+    assert re.search(f"^Python side  does not answer: .*{why}", run.stdout, re.M)
+
+
+def test_what_is_no_file_is_never_waited_for(pi_home_dir: PiHome) -> None:
+    path = pi_home_dir.install()
+    os.mkfifo(path.parent / "pipe.ts")
+    assert pi_home_dir.contexthost("pi", "status").returncode == 0
+    path.unlink()
+    os.mkfifo(path)
+    for verb in ("install", "status", "uninstall"):
+        run = pi_home_dir.contexthost("pi", verb, check=False)
+        assert (run.returncode, run.stderr) == (1, f"Error: {path} cannot be read: it is not a file\n")
+    assert path.is_fifo()
 
 
 def bridge_checks(home: PiHome) -> tuple[int, list[tuple[str, str]]]:

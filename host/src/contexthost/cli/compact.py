@@ -92,9 +92,9 @@ async def _compact(
         async with open_file(path, window=window, model=info, owner="contexthost compact") as runtime:
             lifecycle = _lifecycle(runtime, asker)
             before = runtime.authority.snapshot()
+            _check_plugin(runtime, plugin)
             if dry_run:
                 return _plan(runtime, lifecycle)
-            _check_plugin(runtime, plugin)
             entry = await lifecycle.compact("manual", to=plugin, custom_instructions=instructions)
             after = runtime.authority.snapshot()
             return {

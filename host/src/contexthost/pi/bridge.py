@@ -12,7 +12,7 @@ import logging
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, ClassVar, Final
 
-from contexthost.config import HostSettings, load_settings
+from contexthost.config import HostSettings, Loaded, SettingsSpec, load_settings
 from contexthost.context import AbortSignal, Command, Tool
 from contexthost.errors import ContexthostError
 from contexthost.events import EVENTS, SessionShutdownEvent, SessionStartEvent
@@ -89,7 +89,14 @@ class Bridge:
     # Messages --------------------------------------------------------------------------------------------------------
 
     def receive(self, message: Message) -> None:
-        """Takes one request or notification."""
+        """Takes one request or notification; whatever goes wrong with it, a request is answered."""
+        try:
+            self._take(message)
+        except Exception as error:  # noqa: BLE001 - Pi is waiting for an answer, and would until its deadline
+            _log.exception("%s failed", message.method)
+            self._refuse(message, INTERNAL, f"{type(error).__name__}: {error}")
+
+    def _take(self, message: Message) -> None:
         method = message.method or ""
         if message.state is not None:
             self._driver.take_state(message.state)
@@ -191,8 +198,15 @@ class Bridge:
             "compactionSeconds": values.compactionTimeoutSeconds,
             "toolSeconds": values.pi.toolSeconds,
             "heartbeatSeconds": values.pi.heartbeatSeconds,
-            "warnings": self._plugins.warnings,
+            "warnings": [*self._plugins.warnings, *self._settings_warnings()],
         }
+
+    def _settings_warnings(self) -> list[str]:
+        """What is wrong in the settings files: this is where those who only ever see Pi are told."""
+        specs = [spec for _, spec in self._plugins.items("register_settings", SettingsSpec)]
+        loaded: list[Loaded[Any]] = [self._settings]
+        loaded += [load_settings(spec.model, spec.package, environment=spec.environment) for spec in specs]
+        return [str(warning) for settings in loaded for warning in settings.warnings]
 
     async def _ping(self, message: Message) -> Any:
         return {}

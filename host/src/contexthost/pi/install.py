@@ -156,6 +156,8 @@ def _check_ours(path: Path, what: str) -> None:
 
 def _read(path: Path) -> str:
     try:
+        if path.exists() and not path.is_file():
+            raise ContexthostError(f"{path} cannot be read: it is not a file")  # a pipe would be waited for
         return path.read_bytes().decode("utf-8", "replace")
     except OSError as error:
         raise ContexthostError(f"{path} cannot be read: {error.strerror or error}") from error
@@ -188,7 +190,7 @@ def read_installed(agent_dir: Path | None = None) -> Installed | None:
     return Installed(
         path=path,
         version=str(value("version") or "?"),
-        command=tuple(command) if isinstance(command, list) else (),
+        command=tuple(map(str, command)) if isinstance(command, list) else (),
         digest=str(value("digest") or ""),
         intact=_is_intact(text),
         current=text == _text(),
@@ -218,8 +220,9 @@ async def _answers(command: Sequence[str]) -> str | None:
             stderr=asyncio.subprocess.PIPE,
             limit=1 << 22,
         )
-    except OSError as error:
-        return f"{command[0]} cannot be started: {error.strerror or error}"
+    except (OSError, ValueError) as error:  # ValueError: there is a null character in it
+        why = error.strerror if isinstance(error, OSError) else None
+        return f"{command[0]} cannot be started: {why or error}"
     assert process.stdin is not None
     assert process.stdout is not None
     assert process.stderr is not None
@@ -236,8 +239,10 @@ async def _answers(command: Sequence[str]) -> str | None:
             process.stdin.close()
             errors = await process.stderr.read()
             await process.wait()
-    except (TimeoutError, OSError) as error:
-        return f"no answer within {_ANSWER_SECONDS:g} s" if isinstance(error, TimeoutError) else str(error)
+    except TimeoutError:
+        return f"no answer within {_ANSWER_SECONDS:g} s"
+    except (OSError, ValueError) as error:  # ValueError: a line without an end
+        return str(error)
     finally:
         if process.returncode is None:
             process.kill()
@@ -247,8 +252,10 @@ async def _answers(command: Sequence[str]) -> str | None:
     except ValueError:
         last = errors.decode("utf-8", "replace").strip().splitlines()[-1:] or ["no answer"]
         return last[0]
-    problem = answer.get("error")
-    return None if problem is None else str(problem.get("message"))
+    problem = answer.get("error") if isinstance(answer, dict) else {"message": "no answer"}
+    if problem is None:
+        return None
+    return str(problem.get("message") if isinstance(problem, dict) else problem)
 
 
 def rivals(agent_dir: Path | None = None) -> list[Path]:
@@ -258,9 +265,11 @@ def rivals(agent_dir: Path | None = None) -> list[Path]:
     for pattern in ("*.ts", "*.js", "*/index.ts", "*/index.js"):
         for path in directory.glob(pattern):
             try:
+                if path.name == FILE_NAME or not path.is_file():  # a pipe would be waited for
+                    continue
                 text = path.read_text(encoding="utf-8", errors="replace")
             except OSError:
                 continue
-            if path.name != FILE_NAME and "session_before_compact" in text:
+            if "session_before_compact" in text:
                 found.append(path)
     return sorted(found)

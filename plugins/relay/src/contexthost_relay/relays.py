@@ -190,8 +190,10 @@ class Relays:
     # The compaction --------------------------------------------------------------------------------------------------
 
     async def before_compact(self, event: SessionBeforeCompactEvent) -> CompactionResult | Cancel | None:
-        """Answers a compaction that is meant for this plugin, and no other."""
-        if not self.active or event.draft is not None:
+        """Answers a compaction that is meant for this plugin, and no other; also where nobody watches, as on a file:
+        whoever asks for it by name is there."""
+        main = self.settings.enabled and triggers.is_main(self._ctx.session.name, "tui")
+        if self._ended or not main or event.draft is not None:
             return None
         if not is_addressed(event.addressed_to, event.custom_instructions, PACKAGE):
             return None
@@ -213,7 +215,7 @@ class Relays:
 
     def on_compacted(self, event: SessionCompactEvent) -> None:
         """Any compaction was appended: a relay is logged, a note that is not its own is removed."""
-        if not self._concerned:
+        if not self._concerned and self._note is None:
             return
         entry = event.compaction_entry
         self.cancel_timer()
@@ -225,7 +227,7 @@ class Relays:
 
     def on_failed(self, event: SessionCompactFailedEvent) -> None:
         """A compaction came to nothing: so does its note."""
-        if not self._concerned:
+        if not self._concerned and self._note is None:
             return
         was_ours = self._note is not None or event.plugin == PACKAGE or self.trigger is not None
         self._drop_note()

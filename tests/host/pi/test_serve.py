@@ -1,0 +1,55 @@
+"""``contexthost pi serve`` as a process of its own: what it greets Pi with, and that no request is left unanswered."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+
+def served(home: Path, *messages: dict[str, Any], answers: int) -> list[dict[str, Any]]:
+    """So many lines that the Python side says to these messages; then its input ends, and so does it."""
+    with subprocess.Popen(
+        [sys.executable, "-P", "-m", "contexthost", "pi", "serve"],
+        env={**os.environ, "CONTEXTHOST_HOME": str(home)},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        for message in messages:
+            process.stdin.write(json.dumps({"jsonrpc": "2.0", **message}) + "\n")
+        process.stdin.flush()
+        said = [json.loads(process.stdout.readline()) for _ in range(answers)]
+        process.stdin.close()
+        assert process.wait(60) == 0
+    return said
+
+
+def greeting(number: int) -> dict[str, Any]:
+    return {"id": number, "method": "initialize", "params": {"event": {"protocol": 1}}}
+
+
+def test_what_is_wrong_in_the_settings_is_told_in_pi(tmp_path: Path) -> None:
+    config = tmp_path / "config"
+    config.mkdir()
+    (config / "host.json").write_text('{"contextWindow": 0}')
+    (config / "masking.json").write_text('{"mask": {"nope": 1}, "apiKey": "sk-0123456789"}')
+    (answer,) = served(tmp_path, greeting(1), answers=1)
+    host, secret, unknown = answer["result"]["warnings"]
+    assert host.startswith(f"{config / 'host.json'}: contextWindow: ")
+    assert secret.startswith(f"{config / 'masking.json'}: apiKey: looks like a secret")
+    assert unknown == f"{config / 'masking.json'}: mask.nope: is no known setting and is ignored"
+    assert "sk-0123456789" not in json.dumps(answer)
+
+
+def test_a_request_that_cannot_even_be_begun_is_answered_and_the_next_one_too(tmp_path: Path) -> None:
+    start = {"id": 1, "method": "session/start", "params": {"event": {"file": "\0", "count": 1}}}
+    cancel = {"method": "cancel", "params": {"event": {"id": []}}}
+    refused, greeted = served(tmp_path, start, cancel, greeting(2), answers=2)
+    assert (refused["id"], refused["error"]["code"]) == (1, -32603)
+    assert (greeted["id"], greeted["result"]["protocol"]) == (2, 1)
