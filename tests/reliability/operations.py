@@ -35,7 +35,7 @@ NOT_FILES: Final[Mapping[str, str]] = {
     "contexthost.cli:main": "opens /dev/null in the place of an output that nobody reads any more",
     "contexthost.models.responses:_ResponsesReader.feed": "replaces what it has read of an answer in memory",
     "contexthost.models.responses:_ResponsesReader._end_item": "as above",
-    "contexthost.pi.protocol:Peer._write_all": "writes to Pi, through a pipe; test_bridge.py kills both ends",
+    "contexthost.pi.protocol:Peer._write": "writes to Pi, through a pipe; test_bridge.py kills both ends",
     "contexthost_relay.cli:recall": "asks where the data directory is, and does not make it",
     "contexthost.pi.server:_PrivateLog": "a class; what it writes by is `_open`",
 }
