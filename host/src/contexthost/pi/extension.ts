@@ -105,7 +105,7 @@ class Connection {
         done({ ok: false, why, message });
       };
       const arm = (limit: number) =>
-        setTimeout(() => giveUp("late", `no answer to ${method} within ${limit} s`), limit * 1000);
+        setTimeout(() => giveUp("late", `no answer to ${method} within ${Number(limit.toFixed(1))} s`), limit * 1000);
       let timer = arm(seconds);
       const onAbort = () => giveUp("aborted", "aborted");
       const done = (answer: Answer) => {
