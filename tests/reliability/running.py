@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Any, Final
+
+from support.processes import Told
 
 __all__ = ["NOBODY", "Outcome", "Place", "Runner"]
 
@@ -83,52 +82,21 @@ class Place:
                 os.chown(path, NOBODY, NOBODY)
 
 
-class Runner:
+class Runner(Told):
     """One such process; commands run one after another."""
 
     def __init__(self, directory: Path) -> None:
         directory.mkdir()
-        tests = Path(__file__).parents[1]
         kept = {key: value for key, value in os.environ.items() if not key.startswith(("PI_", "CONTEXTHOST_"))}
-        self._process = subprocess.Popen(
-            [sys.executable, str(Path(__file__).with_name("runner.py")), str(directory)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            env={**kept, "PYTHONPATH": str(tests), "OPENAI_API_KEY": "x", "NO_COLOR": "1", "COLUMNS": "200"},
-        )
-        self._hear()
+        environment = {**kept, "OPENAI_API_KEY": "x", "NO_COLOR": "1", "COLUMNS": "200"}
+        super().__init__(Path(__file__).with_name("runner.py"), str(directory), environment=environment)
+        self.hear()
 
     def run(self, place: Place, arguments: Sequence[str | Path], **order: Any) -> Outcome:
         """Runs a command to its end, or until it is killed; for what may be ordered see `runner.py`."""
         places = {"home": str(place.home), "agent": str(place.agent), "cwd": str(place.work)}
         started = time.monotonic()
-        self._tell({"arguments": [str(one) for one in arguments], **places, **order})
-        answer = self._hear()
+        self.tell(arguments=[str(one) for one in arguments], **places, **order)
+        answer = self.hear()
         passed = frozenset(answer.pop("passed", ()))
         return Outcome(seconds=time.monotonic() - started, passed=passed, **answer)
-
-    def _tell(self, order: dict[str, Any]) -> None:
-        assert self._process.stdin is not None
-        self._process.stdin.write(json.dumps(order).encode() + b"\n")
-        self._process.stdin.flush()
-
-    def _hear(self) -> dict[str, Any]:
-        assert self._process.stdout is not None
-        line = self._process.stdout.readline()
-        assert line.endswith(b"\n"), f"the runner ended: {self._process.wait(10)}"
-        answer: dict[str, Any] = json.loads(line)
-        return answer
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.close()
-        try:
-            self._process.wait(20)
-        finally:
-            self._process.kill()
-            self._process.wait()
-            self._process.stdout.close()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import random
 import resource
@@ -12,12 +11,13 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import pytest
 
 from contexthost.session import Entry
 from support.builder import SessionBuilder
+from support.processes import Told
 
 SCRIPTS = Path(__file__).parents[1] / "host" / "durability"
 TEXT = 'line {}: caf\u00e9 \U0001f600 \u2028 "quoted" \\ tab\t\n'
@@ -62,34 +62,11 @@ def old_session(path: Path, version: int, entries: int = 8) -> bytes:
     return path.read_bytes()
 
 
-class Process:
-    """A script of this suite, told what to do by lines of JSON and answering by lines of JSON.
-
-    An answer is written only when what it says has happened, by one write to a pipe, so that it outlives a kill.
-    """
+class Process(Told):
+    """A script of `durability`, with a home of its own."""
 
     def __init__(self, script: str, home: Path) -> None:
-        tests = Path(__file__).parents[1]
-        self._process = subprocess.Popen(
-            [sys.executable, str(SCRIPTS / script)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            env={**os.environ, "CONTEXTHOST_HOME": str(home), "PYTHONPATH": str(tests)},
-        )
-
-    def tell(self, **order: Any) -> None:
-        """Gives an order."""
-        assert self._process.stdin is not None
-        self._process.stdin.write(json.dumps(order, default=str).encode() + b"\n")
-        self._process.stdin.flush()
-
-    def hear(self) -> dict[str, Any]:
-        """The next answer; fails when the process ended without one."""
-        assert self._process.stdout is not None
-        line = self._process.stdout.readline()
-        assert line.endswith(b"\n"), f"the process ended: {self._process.wait(10)}"
-        answer: dict[str, Any] = json.loads(line)
-        return answer
+        super().__init__(SCRIPTS / script, environment={**os.environ, "CONTEXTHOST_HOME": str(home)})
 
     def answers(self) -> Iterator[dict[str, Any]]:
         """The answers up to the one that says how the child ended, which is the last."""
@@ -98,20 +75,6 @@ class Process:
             yield answer
             if "ended" in answer:
                 return
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.close()
-        try:
-            self._process.wait(20)
-        finally:
-            self._process.kill()
-            self._process.wait()
-            self._process.stdout.close()
 
 
 def acknowledged(answers: Iterator[dict[str, Any]]) -> dict[str, str]:
