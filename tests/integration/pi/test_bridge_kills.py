@@ -273,15 +273,6 @@ SAME = {"session/end": "session_shutdown"}
 """What Pi asks for under another name than the hook's."""
 
 
-@pytest.fixture(scope="module")
-def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SharedPi]:
-    made = SharedPi(tmp_path_factory)
-    try:
-        yield made
-    finally:
-        made.close()
-
-
 def killed_and_asked_again(shared: SharedPi, kind: str, case: Case) -> None:
     with shared.stage() as stage:
         killed = act(stage, kind, case, killed=True)

@@ -3,7 +3,6 @@ message, held input, a timer; and at Pi's own end. Each ends as the user would w
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,15 +10,6 @@ import pytest
 from support.live_pi import custom, live_home, texts, wait_gone
 from support.model_server import say
 from support.stage import ANSWER, SharedPi, Stage
-
-
-@pytest.fixture(scope="module")
-def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SharedPi]:
-    made = SharedPi(tmp_path_factory)
-    try:
-        yield made
-    finally:
-        made.close()
 
 
 def python_of(stage: Stage) -> int:
