@@ -121,6 +121,8 @@ async def on_input(event: InputEvent, ctx: Context) -> Handled | Hold | Transfor
     if event.text.startswith("hold: ") and event.source != "extension":
         ctx.spawn(_compact_and_release(ctx))
         return Hold()
+    if event.text.startswith("keep: ") and event.source != "extension":
+        return Hold()  # and never released
     if event.text.startswith("park: ") and event.source != "extension":
         ctx.call_later(0.3, lambda: _release(ctx))
         return Hold()
