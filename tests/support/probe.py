@@ -202,6 +202,9 @@ async def _run(arguments: str, ctx: Context) -> str | None:
     elif what == "compact":
         entry = await ctx.compact(to=rest or None)
         return f"probe: compacted to {entry.id}: {entry.data['summary']}"
+    elif what == "compact-if-idle":
+        entry = await ctx.compact(only_if_idle=True, to="probe")
+        return f"probe: compacted to {entry.id}"
     elif what == "compact-twice":
         results = await asyncio.gather(ctx.compact(to="probe"), ctx.compact(to="probe"), return_exceptions=True)
         return "probe: " + "; ".join(type(result).__name__ for result in results)
