@@ -121,6 +121,8 @@ async def on_input(event: InputEvent, ctx: Context) -> Handled | Hold | Transfor
     if event.text.startswith("hold: ") and event.source != "extension":
         ctx.spawn(_compact_and_release(ctx))
         return Hold()
+    if event.text.startswith("keep: ") and event.source != "extension":
+        return Hold()  # and never released
     if event.text.startswith("park: ") and event.source != "extension":
         ctx.call_later(0.3, lambda: _release(ctx))
         return Hold()
@@ -200,6 +202,9 @@ async def _run(arguments: str, ctx: Context) -> str | None:
     elif what == "compact":
         entry = await ctx.compact(to=rest or None)
         return f"probe: compacted to {entry.id}: {entry.data['summary']}"
+    elif what == "compact-if-idle":
+        entry = await ctx.compact(only_if_idle=True, to="probe")
+        return f"probe: compacted to {entry.id}"
     elif what == "compact-twice":
         results = await asyncio.gather(ctx.compact(to="probe"), ctx.compact(to="probe"), return_exceptions=True)
         return "probe: " + "; ".join(type(result).__name__ for result in results)

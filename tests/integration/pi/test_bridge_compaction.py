@@ -6,7 +6,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from support.live_pi import LivePi, live_home, texts
-from support.model_server import Received, refuse, say
+from support.model_server import Answer, Received, call, refuse, say
 
 SMALL = {"compaction": {"keepRecentTokens": 10, "reserveTokens": 16384}}
 PREFIX = "The conversation history before this point was compacted into the following summary"
@@ -153,6 +153,34 @@ def test_a_plugin_asks_for_compactions(tmp_path: Path) -> None:
             pi.prompt("Question. " * 50)
             assert pi.slash("/probe compact-twice") == "probe: Entry; Unsupported"
             assert pi.errors() == []
+
+
+def test_one_that_is_wanted_only_when_pi_is_idle_does_not_disturb_a_run(tmp_path: Path) -> None:
+    def answer(request: Received) -> Answer:
+        said = texts(request, "user")[-1]
+        return call("probe_look", {"wait": True}) if said == "use the tool" else say("Answer. " * 50)
+
+    with live_home(tmp_path, answer) as home:
+        home.settings(**SMALL)
+        home.probe()
+        home.install()
+        with home.rpc() as pi:
+            pi.prompt("Question. " * 50)
+            pi.prompt("Question. " * 50)
+            mark = pi.mark()
+            pi.send("prompt", message="use the tool")
+            pi.event("tool_execution_start", after=mark)
+            assert "/probe: Pi is not idle" in pi.slash("/probe compact-if-idle")
+            kinds = [event["type"] for event in pi.events[mark:]]
+            assert "compaction_start" not in kinds
+            assert "tool_execution_end" not in kinds  # the tool still runs
+            assert pi.ask("abort")["success"]
+            pi.event("agent_settled", after=mark)
+            # The end of an aborted run is told like any other: what comes next goes on from there.
+            assert pi.slash("/probe compact-if-idle").startswith("probe: compacted to ")
+            assert len(compactions(pi)) == 1
+            assert pi.errors() == []
+        assert "is asked for anew" not in (home.host / "state" / "pi-bridge.log").read_text()
 
 
 def test_an_abort_ends_a_compaction_that_a_plugin_is_making(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from pathlib import Path
 
 from support.live_pi import LivePi, custom, live_home, read_entries, texts, wait_gone
@@ -187,3 +188,39 @@ def test_a_message_that_a_plugin_deals_with_when_it_is_released_is_not_found_aga
             pi.prompt("Question.")
             assert pi.notes() == []
         assert [texts(request, "user")[-1] for request in home.server.requests] == ["Question."] * 2
+
+
+def test_a_message_that_is_never_released_is_sent_after_its_time(tmp_path: Path) -> None:
+    with live_home(tmp_path, lambda _: say("Answer.")) as home:
+        home.host_settings(compactionTimeoutSeconds=0.5)
+        home.probe()
+        home.install()
+        with home.rpc() as pi:
+            mark, held = pi.mark(), time.monotonic()
+            assert pi.ask("prompt", message="keep: this")["data"]["disposition"] == "handled"
+            pi.event("agent_settled", after=mark)
+            assert time.monotonic() - held > 10  # the compaction's time and 10 s more
+            assert "contexthost: a message was held back too long; it is sent now." in pi.notes(after=mark)
+            (one,) = custom(pi.entries(), "contexthost:held")
+            assert custom(pi.entries(), "contexthost:sent") == [{"ids": [one["id"]]}]
+        assert [texts(request, "user") for request in home.server.requests] == [["keep: this"]]
+
+
+def test_what_a_session_held_when_pi_was_killed_is_not_shown_in_a_fork_of_it(tmp_path: Path) -> None:
+    with live_home(tmp_path, lambda _: say("Answer.")) as home:
+        home.probe()
+        home.install()
+        pi = home.rpc()
+        pi.prompt("Question.")
+        assert pi.ask("prompt", message="keep: this")["data"]["disposition"] == "handled"
+        file = pi.file
+        pi.process.kill()
+        pi.close()
+        with home.rpc("--fork", str(file)) as pi:
+            pi.prompt("In the fork.")
+            assert len(custom(pi.entries(), "contexthost:held")) == 1  # it came along
+            assert custom(pi.entries(), "contexthost:sent") == []
+            assert pi.notes() == []
+            assert pi.file != file
+        with home.rpc("--session", str(file)) as pi:
+            assert pi.note("held back when this session ended").endswith(": keep: this")

@@ -8,7 +8,7 @@ import os
 import sys
 from pathlib import Path
 
-from support.live_pi import live_home, read_entries, texts, wait_gone
+from support.live_pi import custom, live_home, read_entries, texts, wait_gone
 from support.model_server import call, say
 
 MASKING = """
@@ -58,6 +58,31 @@ def test_what_a_plugin_drafts_when_a_run_settles_is_what_the_model_sees_next(tmp
         assert [edit["targetId"] for edit in edits] == [result["id"]]
         assert edits[0]["replacement"] == {"content": [{"type": "text", "text": "[pi-compaction] Earlier read"}]}
         assert home.server.problems == []
+
+
+OTHER = """
+export default function (pi: any) {
+  for (const hook of ["turn_end", "agent_before_settle"]) {
+    const draft = { type: "custom", customType: NAME, data: { hook } };
+    pi.on(hook, (event: any) => ({ entries: [...event.entries, draft] }));
+  }
+}
+"""
+
+
+def test_what_other_extensions_draft_stays(tmp_path: Path) -> None:
+    with live_home(tmp_path, [say("Answer.")]) as home:
+        home.probe(draft={"made": "here"})
+        extensions = home.install().parent
+        (extensions / "a-first.ts").write_text(OTHER.replace("NAME", '"first"'))  # extensions are asked in some order,
+        (extensions / "z-last.ts").write_text(OTHER.replace("NAME", '"last"'))  # so that one of them is before us
+        with home.rpc() as pi:
+            pi.prompt("Hello.")
+            entries = pi.entries()
+            assert pi.errors() == []
+        for kind in ("first", "last"):
+            assert custom(entries, kind) == [{"hook": "turn_end"}, {"hook": "agent_before_settle"}]
+        assert custom(entries, "probe:draft") == [{"made": "here"}]
 
 
 def test_the_masking_plugin_masks_a_batch_and_everybody_gives_the_same_figures(tmp_path: Path) -> None:

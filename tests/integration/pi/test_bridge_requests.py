@@ -19,7 +19,8 @@ PLUGIN = """
 
     @hookimpl
     def before_provider_request(event, ctx):
-        return {**event.payload, "metadata": {"checkpoint": ctx.snapshot.checkpoint.id}}
+        checkpoint = ctx.snapshot.checkpoint  # None: this request should not have come here
+        return {**event.payload, "metadata": {"checkpoint": checkpoint and checkpoint.id}}
 
     @hookimpl
     async def turn_end(event, ctx):

@@ -81,6 +81,22 @@ def test_tools_commands_and_what_plugins_start_by_themselves(tmp_path: Path) -> 
         assert home.contexthost("run", str(file), "/context").stdout == f"{told}\n"
 
 
+def test_what_a_plugin_sends_during_a_run_comes_after_it(tmp_path: Path) -> None:
+    script = [call("bash", {"command": "sleep 2"}), say("Done."), say("Now that.")]
+    with live_home(tmp_path, script) as home:
+        home.probe()
+        home.install()
+        with home.rpc() as pi:
+            mark = pi.mark()
+            pi.send("prompt", message="Sleep.")
+            pi.event("tool_execution_start", after=mark)
+            pi.ask("prompt", message="/probe send And then this.")
+            pi.event("agent_settled", after=mark)
+            assert pi.errors() == []
+        asked = [texts(request, "user") for request in home.server.requests]
+        assert asked == [["Sleep."], ["Sleep."], ["Sleep.", "And then this."]]
+
+
 def test_a_switch_a_fork_the_tree_and_a_reload(tmp_path: Path) -> None:
     with live_home(tmp_path, lambda _: say("Answer.")) as home:
         home.probe()

@@ -12,7 +12,7 @@ import logging
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, ClassVar, Final
 
-from contexthost.config import HostSettings, Loaded, SettingsSpec, load_settings
+from contexthost.config import HostSettings, load_settings
 from contexthost.context import AbortSignal, Command, Tool
 from contexthost.errors import ContexthostError
 from contexthost.events import EVENTS, SessionShutdownEvent, SessionStartEvent
@@ -20,7 +20,7 @@ from contexthost.pi.commands import HostCommands
 from contexthost.pi.driver import PiDriver, current_signal
 from contexthost.pi.hooks import Hooks
 from contexthost.pi.lanes import Lane
-from contexthost.pi.manifest import manifest_digest, manifest_of
+from contexthost.pi.manifest import manifest_digest, manifest_of, settings_warnings
 from contexthost.pi.mirror import Gap, Mirror, NotWhole
 from contexthost.pi.protocol import (
     CANCELLED,
@@ -198,15 +198,8 @@ class Bridge:
             "compactionSeconds": values.compactionTimeoutSeconds,
             "toolSeconds": values.pi.toolSeconds,
             "heartbeatSeconds": values.pi.heartbeatSeconds,
-            "warnings": [*self._plugins.warnings, *self._settings_warnings()],
+            "warnings": [*self._plugins.warnings, *settings_warnings(self._settings, self._plugins)],
         }
-
-    def _settings_warnings(self) -> list[str]:
-        """What is wrong in the settings files: this is where those who only ever see Pi are told."""
-        specs = [spec for _, spec in self._plugins.items("register_settings", SettingsSpec)]
-        loaded: list[Loaded[Any]] = [self._settings]
-        loaded += [load_settings(spec.model, spec.package, environment=spec.environment) for spec in specs]
-        return [str(warning) for settings in loaded for warning in settings.warnings]
 
     async def _ping(self, message: Message) -> Any:
         return {}

@@ -97,7 +97,11 @@ class Connection {
   /** Asks, and waits no longer than so many seconds; never rejects. */
   request(method: string, params: any, seconds: number, signal?: AbortSignal): Promise<Answer> {
     if (!this.alive) return Promise.resolve({ ok: false, why: "gone", message: "the Python side has gone" });
-    if (signal?.aborted) return Promise.resolve({ ok: false, why: "aborted", message: "aborted" });
+    if (signal?.aborted) {
+      // Nobody wants the answer; what goes along about the session counts as told, and is told.
+      if (params.sync) this.notify("sync", { sync: params.sync, state: params.state, event: {} });
+      return Promise.resolve({ ok: false, why: "aborted", message: "aborted" });
+    }
     const id = ++this.lastId;
     return new Promise((resolve) => {
       const giveUp = (why: "late" | "aborted", message: string) => {
