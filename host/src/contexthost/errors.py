@@ -88,7 +88,7 @@ class CompactionFailed(ContexthostError):
 
 NOBODY_COMPACTS = (
     "no plugin made a compaction and no model is configured for a summary: name one (--base-url and --model on the "
-    "command line, Host.open(model=…) in a program), or install a plugin that compacts (contexthost-relay)"
+    "command line, Host.open(model=…) in a program), or ask a plugin that makes them when asked (--with relay)"
 )
 """What to say when there is nobody to make a compaction."""
 

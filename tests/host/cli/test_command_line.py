@@ -433,3 +433,33 @@ def test_the_shell_can_complete_commands(shell: str) -> None:
     )
     assert "config" in done.stdout
     assert "context" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("package", "variable", "arguments"),
+    [
+        ("host", "CONTEXTHOST_HOST__CONTEXTWINDOW", ["context"]),
+        ("host", "CONTEXTHOST_HOST__CONTEXTWINDOW", ["mask", "--dry-run"]),
+        ("relay", "CONTEXTHOST_RELAY__TAILMAXCHARS", ["relay", "--dry-run"]),
+        ("codex_native", "CONTEXTHOST_CODEX_NATIVE__TIMEOUTSECONDS", ["codex", "status"]),
+        ("masking", "CONTEXTHOST_MASKING__MASK__TRIGGERTOKENS", ["status"]),
+    ],
+)
+def test_a_setting_that_does_not_fit_is_told_once_by_the_command_that_goes_on_without_it(
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    package: str,
+    variable: str,
+    arguments: list[str],
+) -> None:
+    build = SessionBuilder()
+    for text in ("one", "two"):
+        build.user(text)
+        build.assistant("because " * 40_000)
+    path = build.write(tmp_path / "session.jsonl")
+    monkeypatch.setenv(variable, "nonsense")
+    status, _, err = run(capsys, *arguments, path)
+    assert status == 0
+    assert [line for line in err.splitlines() if line.startswith("warning: ")] == err.splitlines()
+    assert err.count(variable) == 1

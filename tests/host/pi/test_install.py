@@ -7,6 +7,8 @@ import importlib.metadata
 import json
 import os
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -139,3 +141,49 @@ def test_doctor_looks_at_the_bridge_too(pi_home_dir: PiHome) -> None:
     status, ((state, text),) = bridge_checks(pi_home_dir)
     assert (status, state) == (1, "problem")
     assert "cannot be read" in text
+
+
+def test_other_compactors_are_found_where_pi_loads_extensions_from(pi_home_dir: PiHome) -> None:
+    extensions = pi_home_dir.install().parent
+    listens = 'export default (pi) => { pi.on("session_before_compact", () => {}) }'
+    package = extensions / "pkg"
+    (package / "src").mkdir(parents=True)
+    (package / "src" / "main.ts").write_text(listens)
+    (package / "package.json").write_text('{"pi": {"extensions": ["./src/main.ts", "./gone.ts", 7, "a\\u0000b"]}}')
+    for name, content in {"odd": "[]", "broken": "{", "deep": "[" * 100_000}.items():
+        (extensions / name).mkdir()
+        (extensions / name / "package.json").write_text(content)
+    os.mkfifo(extensions / "pipe.ts")  # would be waited for
+    project = pi_home_dir.project / ".pi" / "extensions"
+    project.mkdir(parents=True)
+    (project / "own.js").write_text(listens)
+    (project / "harmless.ts").write_text("export default () => {}")
+    found = subprocess.run(
+        [sys.executable, "-m", "contexthost", "pi", "status", "--json"],
+        env=pi_home_dir.environment,
+        cwd=pi_home_dir.project,
+        capture_output=True,
+        check=True,
+        timeout=60,
+    )
+    assert json.loads(found.stdout)["otherCompactors"] == sorted(
+        [str(package / "./src/main.ts"), str(project / "own.js")]
+    )
+
+
+def test_uninstall_removes_what_install_wrote_through_a_link(pi_home_dir: PiHome) -> None:
+    kept = pi_home_dir.root / "dotfiles.ts"
+    link = pi_home_dir.agent / "extensions" / "contexthost.ts"
+    link.parent.mkdir()
+    link.symlink_to(kept)
+    assert pi_home_dir.install().is_symlink()
+    assert kept.is_file()
+    pi_home_dir.contexthost("pi", "uninstall")
+    assert not link.is_symlink()
+    assert not kept.exists()
+
+
+def test_an_empty_directory_is_a_mistake_and_not_the_current_one(pi_home_dir: PiHome) -> None:
+    done = pi_home_dir.contexthost("pi", "install", "--agent-dir", "", check=False)
+    assert done.returncode == 2
+    assert "it is empty: name Pi's directory, or leave the option out" in done.stderr

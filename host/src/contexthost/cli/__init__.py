@@ -44,6 +44,10 @@ _PLUGIN_COMMANDS: Final = {
 """Commands of the known plugins → the package to install when one is missing."""
 
 
+_TELL_THEMSELVES: Final = frozenset({"config", "doctor", "pi"})
+"""Commands that say what is wrong with the settings of every package, or tell it in Pi."""
+
+
 def known_commands() -> set[str]:
     """The names of all commands, those of known plugins that are not installed included."""
     return {*_COMMANDS, *_PLUGIN_COMMANDS, *(command.name or "" for command in _plugin_commands())}
@@ -116,6 +120,11 @@ def root(debug: bool) -> None:
 
     SESSION is a path, a session id or its unique beginning, or "latest".
     """
+    if click.get_current_context().invoked_subcommand not in _TELL_THEMSELVES:
+        from contexthost.cli.warnings import tell_warnings
+        from contexthost.config import HostSettings, load_settings
+
+        tell_warnings(load_settings(HostSettings, "host").warnings)
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -61,6 +61,8 @@ def command(
             f"{shown['firstKeptEntryId']} on, {count(shown['keptEntries'])} entries. Context now: "
             f"{count(shown['tokensBefore'])} tokens."
         )
+        if plugin is not None:
+            out.print(f"That is the host's cut; {plugin} may keep more or less.")
     else:
         by = shown["plugin"] or "a model's summary"
         out.print(

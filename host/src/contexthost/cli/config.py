@@ -7,11 +7,11 @@ import json
 import click
 
 from contexthost.cli.output import echo_json, print_table
+from contexthost.cli.warnings import tell_warnings
 from contexthost.config import HostSettings, SettingsSpec, default_file, init_file, load_settings, schema
 from contexthost.errors import SettingsError
 from contexthost.paths import settings_file
 from contexthost.runtime import load_plugins
-from contexthost.text import one_line
 
 __all__ = ["command", "known_settings"]
 
@@ -60,8 +60,7 @@ def show(package: str | None, as_json: bool) -> None:
             rows.append((key, json.dumps(value), source))
         state = "" if found.file.exists() else " (not there: all defaults)"
         print_table([("key", "left"), ("value", "left"), ("from", "left")], rows, title=f"{found.file}{state}")
-        for warning in found.warnings:
-            click.echo(f"warning: {one_line(str(warning))}", err=True)
+        tell_warnings(found.warnings)
         click.echo()
 
 

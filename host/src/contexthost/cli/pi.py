@@ -3,17 +3,28 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 
 from contexthost.cli.output import echo_json
-from contexthost.text import one_line
+from contexthost.cli.warnings import tell_warnings
 
 __all__ = ["command"]
 
+class _Directory(click.Path):
+    """A directory; an empty name is a mistake (an unset variable in a script), not where the command runs."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """See `click.ParamType`."""
+        if value == "":
+            self.fail("it is empty: name Pi's directory, or leave the option out", param, ctx)
+        return super().convert(value, param, ctx)
+
+
 _agent_dir = click.option(
     "--agent-dir",
-    type=click.Path(file_okay=False, path_type=Path),
+    type=_Directory(file_okay=False, path_type=Path),
     metavar="D",
     help="Pi's directory; default: PI_CODING_AGENT_DIR, else ~/.pi/agent.",
 )
@@ -36,8 +47,7 @@ def install_command(agent_dir: Path | None, force: bool) -> None:
     installed = install.read_installed(agent_dir)
     assert installed is not None
     click.echo(f"Wrote {path}: every Pi session from now on runs the plugins of {installed.command[0]}.")
-    for warning in install.plugin_warnings():
-        click.echo(f"warning: {one_line(warning)}", err=True)
+    tell_warnings(install.plugin_warnings())
     for rival in install.rivals(agent_dir):
         click.echo(f"Note: {rival} takes part in compactions too; Pi takes the answer of the last extension.")
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import click
 
 from contexthost.cli.output import echo_json, print_table
+from contexthost.cli.warnings import tell_warnings
 from contexthost.config import HostSettings, load_settings
 from contexthost.runtime import load_plugins
-from contexthost.text import one_line
 
 __all__ = ["command"]
 
@@ -45,5 +45,4 @@ def command(as_json: bool) -> None:
             for info in manager.plugins
         ],
     )
-    for warning in manager.warnings:
-        click.echo(f"warning: {one_line(warning)}", err=True)
+    tell_warnings(manager.warnings)

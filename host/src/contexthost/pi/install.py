@@ -8,7 +8,7 @@ import importlib.metadata
 import json
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
@@ -139,7 +139,9 @@ def uninstall(agent_dir: Path | None = None, *, force: bool = False) -> Path | N
     if not force:
         _check_ours(path, "remove")
     try:
+        target = path.resolve()  # what was written, where the name is a link (dotfile managers use them)
         path.unlink()
+        target.unlink(missing_ok=True)
     except OSError as error:
         raise ContexthostError(f"{path} cannot be removed: {error.strerror or error}") from error
     return path
@@ -259,17 +261,35 @@ async def _answers(command: Sequence[str]) -> str | None:
 
 
 def rivals(agent_dir: Path | None = None) -> list[Path]:
-    """Other extensions in Pi's extensions directory that take part in compactions, as far as their text shows."""
-    directory = extension_path(agent_dir).parent
-    found = []
-    for pattern in ("*.ts", "*.js", "*/index.ts", "*/index.js"):
-        for path in directory.glob(pattern):
-            try:
-                if path.name == FILE_NAME or not path.is_file():  # a pipe would be waited for
-                    continue
-                text = path.read_text(encoding="utf-8", errors="replace")
-            except OSError:
-                continue
-            if "session_before_compact" in text:
-                found.append(path)
+    """Other extensions that take part in compactions, as far as their text shows: of those in Pi's extensions directory
+    and in the one of the project that this runs in. What Pi's settings and packages add is not looked at."""
+    own = extension_path(agent_dir)
+    found = set()
+    for directory in (own.parent, Path.cwd() / ".pi" / "extensions"):
+        for path in _extensions_in(directory):
+            if path != own and "session_before_compact" in _text_of(path):
+                found.add(path)
     return sorted(found)
+
+
+def _extensions_in(directory: Path) -> Iterator[Path]:
+    """What Pi loads from an extensions directory: files, and directories with an index or with a package.json that
+    names files."""
+    for pattern in ("*.ts", "*.js", "*/index.ts", "*/index.js"):
+        yield from directory.glob(pattern)
+    for manifest in directory.glob("*/package.json"):
+        try:
+            named = json.loads(_text_of(manifest) or "{}")["pi"]["extensions"]
+        except (ValueError, KeyError, TypeError, RecursionError):
+            continue
+        for name in named if isinstance(named, list) else ():
+            if isinstance(name, str):
+                yield manifest.parent / name
+
+
+def _text_of(path: Path) -> str:
+    """A file's text; empty where it cannot be read, or is no file: a pipe would be waited for."""
+    try:
+        return path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
+    except (OSError, ValueError):  # ValueError: there is a null character in its name
+        return ""

@@ -33,6 +33,7 @@ def status(session: str, as_json: bool) -> None:
 
 
 async def _report(path: str) -> dict[str, Any]:
+    from contexthost.cli.warnings import tell_warnings
     from contexthost.config import load_settings
     from contexthost.drivers.file import open_file
     from contexthost_codex_native.memory import Memory
@@ -40,6 +41,7 @@ async def _report(path: str) -> dict[str, Any]:
     from contexthost_codex_native.status import report
 
     async with open_file(path, owner="contexthost codex status") as runtime:
-        settings = load_settings(CodexNativeSettings, PACKAGE).values
+        loaded = load_settings(CodexNativeSettings, PACKAGE)
+        tell_warnings(loaded.warnings)
         ctx = runtime.context("codex_native")
-        return await report(ctx, settings, Memory.of(ctx))
+        return await report(ctx, loaded.values, Memory.of(ctx))

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from contexthost.cli.arguments import SESSION
+from contexthost.cli.warnings import tell_warnings
 
 if TYPE_CHECKING:
     from contexthost_jev.planning import SessionPlan
@@ -76,8 +77,7 @@ def plan_command(session: str, as_json: bool) -> None:
         snapshot = ProjectionAuthority(opened, counter=counter, window=host.contextWindow).snapshot()
         planned = plan_session(snapshot, host.compaction, options_of(loaded.values), counter)
         report: dict[str, Any] = {"session": str(opened.path), "sessionId": opened.id, **planned.to_json()}
-    for warning in loaded.warnings:
-        click.echo(f"warning: {warning}", err=True)
+    tell_warnings(loaded.warnings)
     click.echo(json.dumps(report, indent=2) if as_json else _text(planned))
 
 

@@ -40,6 +40,7 @@ def mask(session: str, dry_run: bool, as_json: bool, context_window: int | None)
     placeholders are appended as context edits, all of them or none.
     """
     # Here and not above: the host imports this module to list its commands.
+    from contexthost.cli.warnings import tell_warnings
     from contexthost.config import HostSettings, load_settings
     from contexthost.projection import ProjectionAuthority
     from contexthost.session import Session
@@ -61,12 +62,11 @@ def mask(session: str, dry_run: bool, as_json: bool, context_window: int | None)
             before, plan, costs = _apply(opened, authority, settings.values, reserve)
             applied = bool(plan.drafts)
         report = _report(opened, before, plan, costs, dry_run=dry_run, applied=applied, version=version)
-    warnings = _warnings(plan, (*host.warnings, *settings.warnings))
     if as_json:
+        warnings = _warnings(plan, (*host.warnings, *settings.warnings))
         click.echo(json.dumps({**report, "warnings": warnings}, indent=2))
         return
-    for warning in warnings:
-        click.echo(f"warning: {warning}", err=True)
+    tell_warnings(_warnings(plan, settings.warnings))
     click.echo(_text(report, plan, costs))
 
 

@@ -27,6 +27,7 @@ def status(session: str, as_json: bool, context_window: int | None) -> None:
     # Here and not above: the host imports this module to list its commands.
     from contexthost.cli.context import open_authority
     from contexthost.cli.output import echo_json
+    from contexthost.cli.warnings import tell_warnings
     from contexthost.config import HostSettings, load_settings
     from contexthost.text import printable
     from contexthost_masking.settings import PACKAGE, MaskingSettings
@@ -36,8 +37,7 @@ def status(session: str, as_json: bool, context_window: int | None) -> None:
     reserve = load_settings(HostSettings, "host").values.compaction.reserveTokens
     snapshot = open_authority(session, context_window).snapshot()
     found = status_of(snapshot, settings.values, reserve=reserve, now=time.time())
-    for warning in settings.warnings:
-        click.echo(f"warning: {warning}", err=True)
+    tell_warnings(settings.warnings)
     if as_json:
         echo_json(found.data())
     else:

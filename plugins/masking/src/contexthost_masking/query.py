@@ -212,7 +212,7 @@ def _list(request: Request, history: History, session: SessionView) -> Answer:
         none = "There is nothing more." if request.offset else f"No entry is like that.{more}"
         return Answer(none, False, {"results": [], "continue": None})
     blocks = [f"\n{_head(hit.item, turns.of(hit.item.entry))}\n{one_line(hit.snippet)}\n" for hit in hits]
-    text = "Entries, what you do not see first, newest first. Read one with entry.\n"
+    text = "Entries, what you do not see first, newest first. Read one by its id.\n"
     reserve = 40 + len(replace(request, offset=request.offset + _MAX_HITS).token()) + 8
     shown = 0
     while shown < len(hits) and (shown == 0 or len(text) + len(blocks[shown]) + reserve <= PAGE_CHARS):

@@ -56,6 +56,7 @@ async def _relay(path: Path, dry_run: bool, window: int | None) -> _Report:
 
 
 async def _on_runtime(runtime: Runtime, dry_run: bool) -> _Report:
+    from contexthost.cli.warnings import tell_warnings
     from contexthost.config import load_settings
     from contexthost.errors import ContexthostError, Unsupported
     from contexthost.runtime import compaction_draft
@@ -68,7 +69,9 @@ async def _on_runtime(runtime: Runtime, dry_run: bool) -> _Report:
     session, authority, ctx = runtime.session, runtime.authority, runtime.context(PACKAGE)
     if not is_main(session.name, "tui"):
         raise Unsupported(f"{session.path}: a subagent's session ({session.name}); relays are for main sessions only")
-    settings = load_settings(RelaySettings, PACKAGE).values
+    loaded = load_settings(RelaySettings, PACKAGE)
+    tell_warnings(loaded.warnings)
+    settings = loaded.values
     if dry_run:
         made = await _make(runtime, settings)
         after = authority.preview([compaction_draft(made.result)])

@@ -97,7 +97,7 @@ def _search(query: str, limit: int, history: History, *, lineage: bool) -> Recal
         hint = "" if lineage else ' scope "lineage" also looks into the sessions that this one was forked from.'
         text = "\n".join([f"Nothing recorded holds all of: {echo}.{hint}", *problems])
         return Recalled(shorten(text, SEARCH_CHARS), False, data)
-    text = f"Entries with all of: {echo}. Read one whole with entryId.\n"
+    text = f"Entries with all of: {echo}. Read one whole by its id.\n"
     for number, hit in enumerate(found):
         block = f"\n{_head(hit.item, history)}\n{one_line(hit.snippet)}\n"
         rest = f"\n({len(found) - number} more did not fit: ask with more words)\n"
