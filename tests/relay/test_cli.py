@@ -208,3 +208,14 @@ def test_on_a_file_recall_is_a_tool_and_relay_a_command_of_its_own(tmp_path: Pat
     refused = subprocess.run([*arguments, "run", str(path), "/relay"], capture_output=True, text=True)
     assert refused.returncode == 1
     assert "/relay of plugin relay needs a live session: use `contexthost relay SESSION`" in refused.stderr
+
+
+def test_a_dry_run_of_compact_for_relay_says_whose_cut_it_shows(tmp_path: Path) -> None:
+    path = history_file(tmp_path / "session.jsonl")
+    done = subprocess.run(
+        [sys.executable, "-m", "contexthost", "compact", str(path), "--with", "relay", "--dry-run"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert "That is the host's cut; relay may keep more or less." in " ".join(done.stdout.split())
