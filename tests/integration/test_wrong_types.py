@@ -35,7 +35,7 @@ def session_of(value: Any) -> SessionBuilder:
     build.model_change(value, value)
     build.thinking(value)
     build.user("go")
-    build.message({"role": value, "content": "by whom?"})
+    build.edit(build.message({"role": value, "content": "by whom?"}), {"content": "by somebody"})
     build.assistant(
         "look", calls=[{**tool_call("c1", "read"), "name": value}, {**tool_call("c2", "edit"), "id": value}]
     )

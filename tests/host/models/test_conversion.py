@@ -217,6 +217,16 @@ def test_images_of_tool_results_are_part_of_the_output_in_responses() -> None:
     assert [output["output"] for output in outputs] == [[image], [{"type": "input_text", "text": "two"}, image]]
 
 
+@pytest.mark.parametrize("kind", ["text/html", "00000003", "", "image/", "image/png,x", "image/png\n"])
+def test_what_calls_itself_an_image_and_is_none_is_named_instead_of_sent(kind: str) -> None:
+    odd = {**IMAGE, "mimeType": kind}
+    (found,) = chat(user([odd, odd, IMAGE]))
+    assert found["content"] == [
+        {"type": "text", "text": "(image omitted: it is none)"},
+        {"type": "image_url", "image_url": {"url": URL}},
+    ]
+
+
 def test_a_model_without_eyes_reads_a_note_for_each_run_of_images() -> None:
     info = model_info(CHAT, images=False)
     found = chat(user([IMAGE, IMAGE, text("x"), IMAGE]), assistant(called("a")), result("a", IMAGE), info=info)

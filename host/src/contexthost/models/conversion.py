@@ -32,6 +32,8 @@ _PAIRS: Final = re.compile("[\ud800-\udbff][\udc00-\udfff]")
 # What stands for parts that a request cannot hold: Pi's texts, so that switching between the two costs no cache miss.
 _USER_IMAGE_NOTE: Final = "(image omitted: model does not support images)"
 _TOOL_IMAGE_NOTE: Final = "(tool image omitted: model does not support images)"
+_NO_IMAGE_NOTE: Final = "(image omitted: it is none)"
+_IMAGE_TYPE: Final = re.compile(r"image/[A-Za-z0-9.+-]+")
 _IMAGES_ONLY: Final = "(see attached image)"
 _NO_OUTPUT: Final = "(no tool output)"
 _NO_NAME: Final = "unnamed_tool"
@@ -136,11 +138,12 @@ def _with_images(blocks: list[dict[str, Any]], info: ModelInfo, note: str) -> li
         match block:
             case {"type": "text", "text": str(text)}:
                 kept.append({"type": "text", "text": clean(text)})
-            case {"type": "image", "data": str(), "mimeType": str()} if info.images:
+            case {"type": "image", "data": str(), "mimeType": str(kind)} if info.images and _IMAGE_TYPE.fullmatch(kind):
                 kept.append(block)
             case {"type": "image"}:
-                if not kept or kept[-1].get("text") != note:
-                    kept.append({"type": "text", "text": note})
+                instead = _NO_IMAGE_NOTE if info.images else note
+                if not kept or kept[-1].get("text") != instead:
+                    kept.append({"type": "text", "text": instead})
     return kept
 
 

@@ -177,7 +177,7 @@ class ProjectedEntry:
 
 def _with_content(message: Message, content: Any) -> Message:
     role = message.get("role")
-    if role not in _EDITABLE_ROLES:
+    if not isinstance(role, str) or role not in _EDITABLE_ROLES:
         return message
     if role in ("assistant", "toolResult") and isinstance(content, str):
         content = [{"type": "text", "text": content}]
