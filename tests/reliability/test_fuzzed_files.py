@@ -16,11 +16,11 @@ from collections import Counter
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Protocol
 
 from contexthost.cli.inspect import describe
 from contexthost.errors import ContexthostError
 from contexthost.session import Session
+from reliability.campaign import Campaign
 from support.fuzz import MUTATIONS, fuzzed
 from support.fuzz_crew import HANG, Answer, look_at_all
 from support.fuzz_looks import LOOKS, standing
@@ -33,16 +33,6 @@ WORKERS = 2
 PROCESSES = 200  # files that go through the command line itself
 COMPARED = 600  # files that the real Pi is shown
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-
-
-class Campaign(Protocol):
-    """See the fixture of this name in conftest.py."""
-
-    seed: int
-    minutes: float
-
-    def report(self, text: str) -> None:
-        """Takes a figure to be printed."""
 
 
 def scaled(count: int, campaign: Campaign) -> int:

@@ -19,10 +19,11 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import pytest
 
+from reliability.campaign import Campaign
 from support.huge import RARE, Huge, write_huge
 from support.large import write_large
 
@@ -35,13 +36,6 @@ MEMORY = 2.0  # times the file at most: every line stands in memory once, with a
 STEP = 0.005  # seconds that a step may take besides ten times what it takes in a small session
 INTERRUPTED = 10.0  # seconds from Ctrl-C to the end
 SCRIPT = Path(__file__).with_name("huge_session.py")
-
-
-class Campaign(Protocol):
-    """See the fixture of this name in conftest.py."""
-
-    def report(self, text: str) -> None:
-        """Takes a figure to be printed."""
 
 
 @dataclass(frozen=True)

@@ -48,8 +48,10 @@ COMMANDS: Final[dict[str, click.Command]] = {
 }  # fmt: skip
 """The commands of the command line that take a session, host's and plugins'."""
 
-ALWAYS: Final[tuple[tuple[str, ...], ...]] = (("doctor", "FILE"), ("inspect", "FILE", "--json"))
-"""What is done with every file, besides opening it."""
+FREQUENT: Final[tuple[tuple[str, ...], ...]] = (("doctor", "FILE"), ("inspect", "FILE", "--json"))
+"""One of them looks at every file, besides opening it."""
+RARE: Final = 1 / 3
+"""The share of files that one of the other commands looks at as well: they take several times as long."""
 
 LOOKS: Final[tuple[tuple[str, ...], ...]] = (
     ("doctor", "FILE", "--json"),
@@ -186,7 +188,10 @@ def look_once(path: Path, out: Path, draw: random.Random, *, watch: Callable[[st
     watch("open")
     known = _open(path, draw, outcome)
     done("open")
-    for command in (*ALWAYS, draw.choice(LOOKS)):
+    commands = [draw.choice(FREQUENT)]
+    if draw.random() < RARE:
+        commands.append(draw.choice(LOOKS))
+    for command in commands:
         arguments = [draw.choice(known or ["missing"]) if part == "ID" else part for part in command]
         arguments = [part.replace("FILE", str(path)).replace("OUT", str(out)) for part in arguments]
         name = " ".join(part for part in command if part.islower() or part.startswith("-"))
