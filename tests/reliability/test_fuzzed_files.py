@@ -30,7 +30,7 @@ from support.pi_types import is_as_pi_writes_it
 
 FILES = 10_000  # in the 5 minutes of CI
 WORKERS = 2
-PROCESSES = 200  # files that go through the command line itself
+PROCESSES = 100  # files that go through the command line itself
 COMPARED = 600  # files that the real Pi is shown
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 

@@ -50,7 +50,7 @@ COMMANDS: Final[dict[str, click.Command]] = {
 
 FREQUENT: Final[tuple[tuple[str, ...], ...]] = (("doctor", "FILE"), ("inspect", "FILE", "--json"))
 """One of them looks at every file, besides opening it."""
-RARE: Final = 1 / 3
+RARE: Final = 1 / 5
 """The share of files that one of the other commands looks at as well: they take several times as long."""
 
 LOOKS: Final[tuple[tuple[str, ...], ...]] = (
