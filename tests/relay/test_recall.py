@@ -27,7 +27,7 @@ def test_a_search_tells_id_kind_time_state_and_what_is_around(tmp_path: Path) ->
     kept = build.user("go on")
     build.compaction("note", kept)
     assert ask(build, tmp_path, query="reference UNDEFINED").text == (
-        "Entries with all of: reference UNDEFINED. Read one whole with entryId.\n"
+        "Entries with all of: reference UNDEFINED. Read one whole by its id.\n"
         "\n"
         "[00000002] tool result (bash) · 2026-01-05T09:00:02.000Z · compacted away\n"
         "…" + "a" * 189 + " Undefined Reference to `foo` " + "b" * 190 + "…"

@@ -125,7 +125,7 @@ def _is_active(ctx: Context) -> bool:
 
 def _can_recall(ctx: Context) -> bool:
     """Where relays are made, and on session files, of which whoever asks has chosen one."""
-    return _is_active(ctx) or not ctx.supports("compact")
+    return _is_active(ctx) or _relays(ctx).on_file
 
 
 # The session ---------------------------------------------------------------------------------------------------------

@@ -70,6 +70,11 @@ class Relays:
         return self._concerned and not self._ended
 
     @property
+    def on_file(self) -> bool:
+        """Whether this is a session file that somebody has chosen, rather than a session that goes on."""
+        return not self._ctx.supports("compact")
+
+    @property
     def _concerned(self) -> bool:
         return self.settings.enabled and triggers.is_main(self._ctx.session.name, self._ctx.mode)
 
@@ -190,9 +195,9 @@ class Relays:
     # The compaction --------------------------------------------------------------------------------------------------
 
     async def before_compact(self, event: SessionBeforeCompactEvent) -> CompactionResult | Cancel | None:
-        """Answers a compaction that is meant for this plugin, and no other; also where nobody watches, as on a file:
-        whoever asks for it by name is there."""
-        main = self.settings.enabled and triggers.is_main(self._ctx.session.name, "tui")
+        """Answers a compaction that is meant for this plugin, and no other; on a file, too: whoever asks is there."""
+        mode = "tui" if self.on_file else self._ctx.mode
+        main = self.settings.enabled and triggers.is_main(self._ctx.session.name, mode)
         if self._ended or not main or event.draft is not None:
             return None
         if not is_addressed(event.addressed_to, event.custom_instructions, PACKAGE):
