@@ -3,9 +3,10 @@ Pi; and the memory of the Python side: its own plus at most 3 times the session.
 
 A wrapper around the extension looks at every handler that it registers, and leaves them out in every second turn, so
 that turns with and without the bridge stand side by side in one run. What a turn gets longer by is the time in which
-Pi's thread runs the extension's code, and the time in which it stands idle until Python answers. What Pi does of its
-own while it waits (it collects garbage, writes to its client: up to 10 ms at a time in a session of this length) it
-would do a moment later in any case; the handlers' whole time, which that is a part of, is printed beside it. The
+Pi's thread runs the extension's code, and the time in which it stands idle until Python answers. While a handler
+waits, Pi's thread is also seen busy for up to 10 ms at a time with something that is not the extension's. That is not
+counted, on the assumption that Pi would do it anyway; what it is was not looked into. The handlers' whole time, which
+it is a part of, is printed beside it, and has been above the gate at the 95th percentile. The
 masking plugin is loaded. What Pi itself spends on previews for whoever listens to boundaries is in both.
 """
 
