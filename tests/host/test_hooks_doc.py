@@ -39,7 +39,7 @@ HOOKS = [name for name, value in vars(hookspecs).items() if hasattr(value, "cont
 
 def test_the_headings_are_the_signatures_of_all_hooks_and_of_nothing_else() -> None:
     assert sorted(SECTIONS) == sorted(signature(name) for name in HOOKS)
-    assert len(HOOKS) == 23
+    assert len(HOOKS) == 24
 
 
 def test_every_hook_but_the_registrations_has_an_event_class() -> None:
@@ -123,6 +123,7 @@ SCENES: dict[str, tuple[Any, Any]] = {
         ev.BeforeProviderRequestEvent(payload={"model": "m"}),
         {"model": "m", "temperature": 0},
     ),
+    "boundary_threshold": (ev.BoundaryThresholdEvent(boundary="turn_end"), 150_000),
     "turn_end": (
         ev.TurnEndEvent(
             turn_index=3,

@@ -18,6 +18,7 @@ from typing import Any
 from contexthost import (
     EVENTS,
     Boundary,
+    BoundaryThresholdEvent,
     Cancel,
     Command,
     CompactionResult,
@@ -91,9 +92,19 @@ for _hook in EVENTS:
     if _hook not in {
         "input",
         "session_before_compact",
+        "boundary_threshold",
         "turn_end",
     }:
         globals()[_hook] = _observer(_hook)
+
+
+@hookimpl
+async def boundary_threshold(event: BoundaryThresholdEvent, ctx: Context) -> int | None:
+    see("boundary_threshold", event, ctx)
+    misbehave("boundary_threshold", ctx)
+    await hang("boundary_threshold", ctx)
+    wanted: dict[str, int] = control(ctx).get("from", {})
+    return wanted.get(event.boundary)
 
 
 @hookimpl

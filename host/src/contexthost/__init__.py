@@ -64,6 +64,7 @@ if TYPE_CHECKING:
         BeforeProviderHeadersEvent as BeforeProviderHeadersEvent,
         BeforeProviderRequestEvent as BeforeProviderRequestEvent,
         Boundary as Boundary,
+        BoundaryThresholdEvent as BoundaryThresholdEvent,
         Cancel as Cancel,
         CompactionReason as CompactionReason,
         CompactionResult as CompactionResult,
@@ -116,10 +117,10 @@ _PUBLIC = {
     "estimates": "Estimate Prices",
     "events": """
         EVENTS AgentBeforeSettleEvent AgentSettledEvent AgentStartEvent BeforeProviderHeadersEvent
-        BeforeProviderRequestEvent Boundary Cancel CompactionReason CompactionResult ContextEstimatesEvent ContextEvent
-        Continue Event Handled Hold Image InputEvent ModelSelectEvent Outcome SessionBeforeCompactEvent
-        SessionBeforeForkEvent SessionBeforeSwitchEvent SessionCompactEvent SessionCompactFailedEvent
-        SessionShutdownEvent SessionStartEvent SessionTreeEvent Transform TurnEndEvent
+        BeforeProviderRequestEvent Boundary BoundaryThresholdEvent Cancel CompactionReason CompactionResult
+        ContextEstimatesEvent ContextEvent Continue Event Handled Hold Image InputEvent ModelSelectEvent Outcome
+        SessionBeforeCompactEvent SessionBeforeForkEvent SessionBeforeSwitchEvent SessionCompactEvent
+        SessionCompactFailedEvent SessionShutdownEvent SessionStartEvent SessionTreeEvent Transform TurnEndEvent
     """,
     "hookspecs": "hookimpl hookspec",
     "plugins": "PluginFailure PluginInfo PluginManager",

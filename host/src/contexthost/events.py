@@ -31,6 +31,7 @@ __all__ = [
     "BeforeProviderHeadersEvent",
     "BeforeProviderRequestEvent",
     "Boundary",
+    "BoundaryThresholdEvent",
     "Cancel",
     "CompactionReason",
     "CompactionResult",
@@ -283,6 +284,14 @@ class ContextEstimatesEvent(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class BoundaryThresholdEvent(Event):
+    """The host wants to know from how many tokens of context on a plugin has something to do at a boundary."""
+
+    results: ClassVar[tuple[type, ...]] = (int,)
+    boundary: Literal["turn_end", "agent_before_settle"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ContextEvent(Event):
     """A request is about to be built from this snapshot; it cannot be changed here."""
 
@@ -387,6 +396,7 @@ EVENTS: Mapping[str, type[Event]] = {
     "context": ContextEvent,
     "before_provider_headers": BeforeProviderHeadersEvent,
     "before_provider_request": BeforeProviderRequestEvent,
+    "boundary_threshold": BoundaryThresholdEvent,
     "turn_end": TurnEndEvent,
     "agent_before_settle": AgentBeforeSettleEvent,
     "agent_settled": AgentSettledEvent,

@@ -157,6 +157,15 @@ def before_provider_request(event: events.BeforeProviderRequestEvent, ctx: Conte
 
 
 @hookspec
+def boundary_threshold(event: events.BoundaryThresholdEvent, ctx: Context) -> int | None:
+    """Chain. From how many tokens of context on has this plugin something to do at ``turn_end`` or before settling?
+
+    May return an int: below it the plugin's hook of that boundary need not be called. Asked when a session starts, when
+    the model changes and when a run begins.
+    """
+
+
+@hookspec
 def turn_end(event: events.TurnEndEvent, ctx: Context) -> events.Boundary | None:
     """Chain, 120 s. An assistant message and all its tool results are in the session. May return Boundary."""
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import socket
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -57,12 +59,21 @@ def test_what_is_no_message_is_named(line: bytes) -> None:
 class Ends:
     """A peer on one end of two pipes, and the bare pipes on the other."""
 
-    def __init__(self, receive: Callable[[Message], None] = lambda message: None) -> None:
+    def __init__(
+        self,
+        receive: Callable[[Message], None] = lambda message: None,
+        *,
+        ended: Callable[[], None] = lambda: None,
+        sockets: bool = False,
+    ) -> None:
         self.theirs, ours = os.pipe()
-        read, self.send_fd = os.pipe()
+        if sockets:  # what Node gives its children
+            read, self.send_fd = (end.detach() for end in socket.socketpair())
+        else:
+            read, self.send_fd = os.pipe()
         self._lines, self._unread = LineReader(), list[bytes]()
         self.over = asyncio.Event()
-        self.peer = Peer(read, ours, receive=receive, closed=self.over.set, ended=lambda: None)
+        self.peer = Peer(read, ours, receive=receive, closed=self.over.set, ended=ended)
         self.peer.start()
 
     def send(self, message: Any) -> None:
@@ -133,6 +144,34 @@ def test_the_end_of_the_other_side_ends_every_wait() -> None:
         await ends.over.wait()
         with pytest.raises(RemoteError, match="Pi has gone"):
             await ends.peer.request("b", {})
+
+    run(work)
+
+
+@pytest.mark.parametrize("way", ["pipe", "socket", "half of a socket"])
+def test_the_end_is_noticed_while_the_event_loop_is_blocked_and_what_came_before_is_still_taken(way: str) -> None:
+    async def work() -> None:
+        got: list[Message] = []
+        noticed: list[bool] = []
+        told = threading.Event()
+
+        def ended() -> None:
+            noticed.append(ends.over.is_set())
+            told.set()
+
+        ends = Ends(got.append, ended=ended, sockets=way != "pipe")
+        for number in range(3):
+            ends.send({"method": f"hook/{number}", "id": number})
+        if way == "half of a socket":
+            with socket.socket(fileno=os.dup(ends.send_fd)) as half:
+                half.shutdown(socket.SHUT_WR)
+        else:
+            os.close(ends.send_fd)
+        assert told.wait(10)  # nothing else runs in this loop meanwhile
+        assert got == []
+        await ends.over.wait()
+        assert [message.id for message in got] == [0, 1, 2]
+        assert noticed == [False]  # once, and not by the loop
 
     run(work)
 

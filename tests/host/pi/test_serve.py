@@ -9,6 +9,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 
 def served(home: Path, *messages: dict[str, Any], answers: int) -> list[dict[str, Any]]:
     """So many lines that the Python side says to these messages; then its input ends, and so does it."""
@@ -28,6 +30,20 @@ def served(home: Path, *messages: dict[str, Any], answers: int) -> list[dict[str
         process.stdin.close()
         assert process.wait(60) == 0
     return said
+
+
+@pytest.mark.parametrize("standard_input", [os.devnull, __file__])
+def test_whoever_starts_it_by_hand_gets_an_end_and_no_traceback(tmp_path: Path, standard_input: str) -> None:
+    with Path(standard_input).open("rb") as given:
+        run = subprocess.run(
+            [sys.executable, "-m", "contexthost", "pi", "serve"],
+            env={**os.environ, "CONTEXTHOST_HOME": str(tmp_path)},
+            stdin=given,
+            capture_output=True,
+            timeout=60,
+            check=False,
+        )
+    assert (run.returncode, run.stdout, run.stderr) == (0, b"", b"")
 
 
 def greeting(number: int) -> dict[str, Any]:

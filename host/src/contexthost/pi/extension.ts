@@ -214,8 +214,9 @@ class Session {
   private heartbeat?: ReturnType<typeof setInterval>;
   private beating = false;
   private readonly told = new Set<string>();
-  private readonly registered = new Set<string>();
   private wants = new Set<string>();
+  private readonly listening = new Map<string, (() => void) | undefined>(); // what is registered → what takes it away
+  private boundaries: Record<string, number> = {}; // from how many tokens of context on one is wanted; default: always
   private inactive: string[] = []; // tools that were taken from the model
   private watch = { headers: false, requests: false };
   // How far the Python side knows the session.
@@ -267,14 +268,18 @@ class Session {
         fromExtension: event.fromExtension,
       });
     });
-    pi.on("model_select", (event: any) =>
+    pi.on("message_end", (event: any) => this.listen(event.message));
+    pi.on("agent_end", () => this.listen());
+    pi.on("model_select", (event: any) => {
+      this.boundaries = {}; // until Python says what holds for this model
+      this.listen();
       this.tell("model_select", {
         model: describeModel(event.model),
         previousModel: describeModel(event.previousModel),
         source: event.source,
         compaction: this.compactionSettings(event.model),
-      }),
-    );
+      });
+    });
   }
 
   /** Pi's own, as it would read them now for this model; what is left out is as Pi has it by default. */
@@ -288,25 +293,52 @@ class Session {
     };
   }
 
-  /** Handlers that make Pi prepare something for them are registered only when a plugin wants the hook. */
-  private registerWanted(): void {
-    const handlers: Record<string, (event: any, ctx: any) => any> = {
-      context: () => this.tell("context", {}),
-      turn_end: (event) =>
-        this.boundary("turn_end", event, {
-          turnIndex: event.turnIndex,
-          messageEntryId: event.messageEntryId,
-          toolResultEntryIds: event.toolResultEntryIds,
-        }),
-      agent_before_settle: (event) => this.boundary("agent_before_settle", event, {}),
-      before_provider_headers: (event) => this.providerHeaders(event),
-      before_provider_request: (event) => this.providerRequest(event),
-    };
-    for (const [name, handler] of Object.entries(handlers)) {
-      if (!this.wants.has(name) || this.registered.has(name)) continue;
-      this.registered.add(name);
-      this.pi.on(name, handler);
+  private readonly wantable: Record<string, (event: any) => any> = {
+    context: () => this.tell("context", {}),
+    turn_end: (event) =>
+      this.boundary("turn_end", event, {
+        turnIndex: event.turnIndex,
+        messageEntryId: event.messageEntryId,
+        toolResultEntryIds: event.toolResultEntryIds,
+      }),
+    agent_before_settle: (event) => this.boundary("agent_before_settle", event, {}),
+    before_provider_headers: (event) => this.providerHeaders(event),
+    before_provider_request: (event) => this.providerRequest(event),
+  };
+
+  /**
+   * Handlers that make Pi prepare something for them are registered only while a plugin wants the hook: for whoever
+   * listens to a boundary Pi builds the whole context anew, twice and more. `coming` is about to get into the session.
+   */
+  private listen(coming?: any): void {
+    if (this.over) return;
+    let size: number | undefined;
+    for (const [name, handler] of Object.entries(this.wantable)) {
+      const from = this.boundaries[name] ?? 0;
+      const wanted = this.wants.has(name) && (from === 0 || (size ??= this.contextAtMost(coming)) >= from);
+      if (wanted && !this.listening.has(name)) this.listening.set(name, this.pi.on(name, handler));
+      const stop = wanted ? undefined : this.listening.get(name);
+      if (!stop) continue;
+      stop();
+      this.listening.delete(name);
     }
+  }
+
+  /** The tokens of the context by the provider's last word, and more than what came since has; Infinity: unknown. */
+  private contextAtMost(coming: any): number {
+    let since = 0;
+    const manager = this.ctx.sessionManager;
+    let at: string | null = manager.getLeafId();
+    for (let step = coming ? 0 : 1; step < 1000; step++) {
+      const entry = step === 0 ? { type: "message", message: coming } : at === null ? undefined : manager.getEntry(at);
+      if (!entry || entry.type === "compaction" || entry.type === "context_edit") return Infinity;
+      const told = toldBy(entry.message);
+      if (told > 0) return told + since;
+      if (entry.message) since += atMost(entry.message);
+      if (entry.type === "custom_message" || entry.type === "branch_summary") since += atMost(entry);
+      if (step > 0) at = entry.parentId ?? null;
+    }
+    return Infinity;
   }
 
   // Start and end -----------------------------------------------------------------------------------------------------
@@ -351,7 +383,7 @@ class Session {
     if (this.over) return;
     this.ready = true;
     this.wants = new Set(started.value.wants);
-    this.registerWanted();
+    this.listen();
     this.reactivate();
     this.deactivate(started.value.unavailableTools);
     if (greeting.value.manifest !== INSTALLED.digest) {
@@ -402,6 +434,7 @@ class Session {
   private gone(why: string, connection: Connection | undefined): void {
     if (connection !== this.connection) return;
     this.problem = why;
+    this.boundaries = {};
     const lived = this.connection ? now() - this.connection.startedAt : 0;
     const neverRan = !this.ready;
     this.ready = false;
@@ -917,6 +950,9 @@ class Session {
           () => answer({ headers: {} }),
         );
         return;
+      case "boundary/watch":
+        this.boundaries = event;
+        return this.listen();
       case "provider/watch":
         this.watch = { headers: event.headers, requests: event.requests };
         return;
@@ -1017,6 +1053,20 @@ function describeModel(model: any): any {
   const { reasoning, thinkingLevelMap, input } = model;
   const limits = { contextWindow, maxTokens, promptCache, cost, reasoning, thinkingLevelMap, input };
   return { provider, id, api, baseUrl, headers, ...limits };
+}
+
+/** The tokens of the context up to an answer, as the provider has counted them; 0: this message does not say. */
+function toldBy(message: any): number {
+  if (message?.role !== "assistant" || message.stopReason === "error" || message.stopReason === "aborted") return 0;
+  const { input = 0, output = 0, cacheRead = 0, cacheWrite = 0, totalTokens = 0 } = message.usage ?? {};
+  return Math.max(totalTokens, input + output + cacheRead + cacheWrite) || 0;
+}
+
+/** More tokens than a message has: no token is shorter than a byte; an image counts as 1,200. */
+function atMost(message: any): number {
+  const blocks: any[] = Array.isArray(message.content) ? message.content : [message.content ?? message];
+  const size = (block: any) => (block?.type === "image" ? 5000 : Buffer.byteLength(JSON.stringify(block) ?? ""));
+  return blocks.reduce((sum, block) => sum + size(block), 100);
 }
 
 /** The mark that addresses a compaction to one plugin: nonce, plugin, and what is left of the instructions. */

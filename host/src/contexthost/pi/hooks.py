@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any, Final, Literal, TypeVar
 
 from contexthost.compaction import Preparation, prepare_compaction
 from contexthost.context import AbortSignal
@@ -16,6 +16,7 @@ from contexthost.events import (
     AgentStartEvent,
     BeforeProviderHeadersEvent,
     BeforeProviderRequestEvent,
+    BoundaryThresholdEvent,
     Cancel,
     CompactionReason,
     ContextEvent,
@@ -30,6 +31,7 @@ from contexthost.events import (
     TurnEndEvent,
 )
 from contexthost.pi.driver import PiDriver, current_signal
+from contexthost.pi.lanes import Lane
 from contexthost.pi.protocol import Peer
 from contexthost.pi.wire import (
     compaction_settings_from_pi,
@@ -54,6 +56,9 @@ _log = logging.getLogger(__name__)
 _B = TypeVar("_B", TurnEndEvent, AgentBeforeSettleEvent)
 Payload = Mapping[str, Any]
 
+_LARGEST: Final = 2**53 - 1
+"""The largest integer that JavaScript has exactly."""
+
 
 class Hooks:
     """The hooks of one session; ``handlers`` gives each by its name."""
@@ -63,6 +68,8 @@ class Hooks:
         self._driver = driver
         self._peer = peer
         self._compactor: str | None = None
+        self._boundaries: Mapping[str, int] = {}
+        self._watching = Lane()
         self.handlers: Mapping[str, Callable[[Payload], Coroutine[Any, Any, Any]]] = {
             "session_before_switch": self._before_switch,
             "session_before_fork": self._before_fork,
@@ -84,6 +91,28 @@ class Hooks:
     def take_compaction_settings(self, event: Payload) -> None:
         """Pi's own, which may be others for another model, and which the user may change at any time."""
         self._runtime.compaction = compaction_settings_from_pi(event.get("compaction"))
+
+    def watch_boundaries(self, *, anew: bool = False) -> None:
+        """Finds out from how many tokens of context on plugins want each boundary, and tells Pi what it does not know
+        yet (``anew``: tells it in any case)."""
+        self._watching.enter(self._watch_boundaries(anew))
+
+    async def _watch_boundaries(self, anew: bool) -> None:
+        found = {
+            "turn_end": await self._threshold("turn_end"),
+            "agent_before_settle": await self._threshold("agent_before_settle"),
+        }
+        if anew or found != self._boundaries:
+            self._boundaries = found
+            self._peer.notify("boundary/watch", found)
+
+    async def _threshold(self, boundary: Literal["turn_end", "agent_before_settle"]) -> int:
+        """The lowest of all plugins that listen to the boundary; who says nothing wants it in any case."""
+        plugins = self._runtime.plugins
+        asked = BoundaryThresholdEvent(boundary=boundary)
+        said = dict((await plugins.chain("boundary_threshold", asked, self._runtime.context)).answers)
+        lowest = min((said.get(each.plugin, 0) for each in plugins.implementations(boundary)), default=0)
+        return min(max(lowest, 0), _LARGEST)
 
     # The session -----------------------------------------------------------------------------------------------------
 
@@ -128,6 +157,7 @@ class Hooks:
             source=source if source in ("set", "cycle", "restore") else "set",
         )
         await self._runtime.notify("model_select", told)
+        self.watch_boundaries(anew=True)
 
     # Compaction ------------------------------------------------------------------------------------------------------
 
@@ -210,6 +240,7 @@ class Hooks:
     async def _agent_start(self, event: Payload) -> Any:
         self.take_compaction_settings(event)
         await self._runtime.notify("agent_start", AgentStartEvent())
+        self.watch_boundaries()
 
     async def _context(self, event: Payload) -> Any:
         told = ContextEvent(snapshot=self._runtime.authority.snapshot())

@@ -1,7 +1,8 @@
 """JSON-RPC 2.0 over two pipes: one message a line, split on LF bytes; requests, notifications and answers both ways.
 
-Reading and writing happen on threads of their own, so that neither a plugin that blocks the event loop nor a Pi that
-does not read for a while stops the other direction, and the end of Pi is noticed in any case.
+What comes is read on the event loop, because handing it over from another thread costs more than most messages take.
+A Pi that does not read for a while does not stop the loop: a thread writes what finds no room. Another thread waits for
+the end of Pi, which is noticed in any case, also while a plugin blocks the loop.
 """
 
 from __future__ import annotations
@@ -147,8 +148,10 @@ class Peer:
     """One end of the connection.
 
     ``receive`` is called on the event loop's thread for every request and notification, in order of arrival; it must
-    not block. ``closed`` is called once, there too, when the other side has gone; ``ended`` at the same moment on the
-    reading thread, where a blocked event loop cannot hold it up.
+    neither block nor raise. ``closed`` is called once, there too, when the other side has gone and all that it sent has
+    been taken; ``ended`` once, at the same moment or before, as a rule on a thread that a blocked loop cannot hold up.
+
+    The loop must be able to watch ``read_fd``: with a `selectors.PollSelector` any file will do.
     """
 
     def __init__(
@@ -170,6 +173,8 @@ class Peer:
         self._waiting: dict[int, asyncio.Future[Any]] = {}
         self._last_id = 0
         self._gone = False
+        self._lines = LineReader()
+        self._telling_end = threading.Lock()  # is never released: whoever gets it tells of the end
         self._writer = threading.Thread(target=self._write_all, name="bridge-write", daemon=True)
         self._writing = threading.Lock()
         self._backlog = 0  # lines that the writing thread has not written yet
@@ -177,8 +182,9 @@ class Peer:
         self._room.register(write_fd, select.POLLOUT)
 
     def start(self) -> None:
-        """Starts both threads."""
-        threading.Thread(target=self._read_all, name="bridge-read", daemon=True).start()
+        """Begins to read, and starts both threads."""
+        self._loop.add_reader(self._read_fd, self._read)
+        threading.Thread(target=self._wait_for_end, name="bridge-hang-up", daemon=True).start()
         self._writer.start()
 
     def notify(self, method: str, event: Mapping[str, Any]) -> None:
@@ -251,30 +257,34 @@ class Peer:
             return False
         return True
 
-    def _read_all(self) -> None:
-        lines = LineReader()
-        while True:
-            try:
-                chunk = os.read(self._read_fd, _CHUNK)
-            except OSError:
-                break
-            if not chunk:
-                break
-            for line in lines.feed(chunk):
-                try:
-                    message = decode_message(line)
-                except MalformedLine as error:
-                    _log.error("a message of %d bytes from Pi cannot be read: %s", len(line), error)
-                    continue
-                self._post(self._take, message)
-        self._ended()
-        self._post(self._end)
-
-    def _post(self, call: Callable[..., None], *arguments: Any) -> None:
+    def _read(self) -> None:
         try:
-            self._loop.call_soon_threadsafe(call, *arguments)
-        except RuntimeError:  # the loop is closed: this process is ending
+            chunk = os.read(self._read_fd, _CHUNK)
+        except OSError:
+            chunk = b""
+        if not chunk:
+            self._loop.remove_reader(self._read_fd)
+            self._tell_end()
+            self._end()
             return
+        for line in self._lines.feed(chunk):
+            try:
+                message = decode_message(line)
+            except MalformedLine as error:
+                _log.error("a message of %d bytes from Pi cannot be read: %s", len(line), error)
+                continue
+            self._take(message)
+
+    def _wait_for_end(self) -> None:
+        """Returns when nobody can write any more. What was written before may still have to be read."""
+        hang_up = select.poll()
+        hang_up.register(self._read_fd, getattr(select, "POLLRDHUP", 0))  # Linux tells of half-closed sockets by it
+        hang_up.poll()
+        self._tell_end()
+
+    def _tell_end(self) -> None:
+        if self._telling_end.acquire(blocking=False):
+            self._ended()
 
     def _take(self, message: Message) -> None:
         if message.method is not None:

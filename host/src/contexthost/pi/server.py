@@ -9,6 +9,7 @@ import io
 import logging
 import logging.handlers
 import os
+import selectors
 import sys
 import threading
 import time
@@ -41,7 +42,9 @@ def serve() -> None:
     os.dup2(2, 1)
     _log_to_file()
     _let_pi_go_first()
-    asyncio.run(_serve(read_fd, write_fd))
+    # Not epoll, which refuses to watch files and /dev/null: who tries this command by hand gets an end, no traceback.
+    with asyncio.Runner(loop_factory=lambda: asyncio.SelectorEventLoop(selectors.PollSelector())) as runner:
+        runner.run(_serve(read_fd, write_fd))
 
 
 def _let_pi_go_first() -> None:

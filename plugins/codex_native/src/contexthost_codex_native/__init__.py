@@ -6,6 +6,7 @@ This module is the plugin; everything heavy is imported when a hook first needs 
 from __future__ import annotations
 
 import logging
+import sys
 from typing import TYPE_CHECKING, Any
 
 from contexthost.hookspecs import hookimpl
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
         BeforeProviderHeadersEvent,
         BeforeProviderRequestEvent,
         Boundary,
+        BoundaryThresholdEvent,
         CompactionResult,
         ModelSelectEvent,
         SessionBeforeCompactEvent,
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
 __all__ = [
     "before_provider_headers",
     "before_provider_request",
+    "boundary_threshold",
     "model_select",
     "register_cli",
     "register_commands",
@@ -158,6 +161,20 @@ async def session_before_compact(event: SessionBeforeCompactEvent, ctx: Context)
         details=made.details,
         usage=made.usage,
     )
+
+
+@hookimpl
+def boundary_threshold(event: BoundaryThresholdEvent, ctx: Context) -> int:
+    """Below its limit a run is not compacted, and with some models and settings never."""
+    model, settings, limits = ctx.model, _current_settings(), ctx.compaction_settings
+    if not (settings.enabled and settings.autoCompact and limits.enabled) or model is None:
+        return sys.maxsize
+
+    from contexthost_codex_native.compactor import run_threshold
+    from contexthost_codex_native.eligibility import kind_of
+
+    threshold = run_threshold(ctx.snapshot.window, settings.thresholdRatio, limits.reserve_tokens)
+    return sys.maxsize if threshold is None or kind_of(model) is None else threshold
 
 
 @hookimpl

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         AgentBeforeSettleEvent,
         AgentSettledEvent,
         Boundary,
+        BoundaryThresholdEvent,
         ContextEstimatesEvent,
         SessionCompactEvent,
         SessionStartEvent,
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 __all__ = [
     "agent_before_settle",
     "agent_settled",
+    "boundary_threshold",
     "context_estimates",
     "register_cli",
     "register_commands",
@@ -115,6 +117,12 @@ def session_start(event: SessionStartEvent, ctx: Context) -> None:
     live = _begin(ctx)
     if ctx.supports("ui.set_status"):
         ctx.spawn(live.show(ctx))
+
+
+@hookimpl
+def boundary_threshold(event: BoundaryThresholdEvent, ctx: Context) -> int:
+    """Below the trigger no batch is due."""
+    return _of(ctx).due_from(event.boundary, ctx)
 
 
 @hookimpl

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import sys
 import time
 from collections.abc import Awaitable
 from dataclasses import dataclass, field
@@ -55,8 +56,18 @@ class Live:
 
     def is_urgent(self, snapshot: Snapshot, ctx: Context) -> bool:
         """Whether masking must not wait for the end of the run."""
-        limit = urgent_threshold(self.settings.mask, snapshot.window, ctx.compaction_settings.reserve_tokens)
-        return self.settings.enabled and snapshot.usage.tokens >= limit
+        return self.settings.enabled and snapshot.usage.tokens >= self._urgent_from(snapshot.window, ctx)
+
+    def _urgent_from(self, window: int, ctx: Context) -> int:
+        return urgent_threshold(self.settings.mask, window, ctx.compaction_settings.reserve_tokens)
+
+    def due_from(self, boundary: str, ctx: Context) -> int:
+        """Usage below which no batch can be due at a boundary, in tokens."""
+        if not self.settings.enabled:
+            return sys.maxsize
+        window = ctx.snapshot.window
+        trigger = thresholds(self.settings.mask, window).trigger
+        return max(trigger, self._urgent_from(window, ctx)) if boundary == "turn_end" else trigger
 
     async def batch(self, snapshot: Snapshot, ctx: Context) -> Boundary | None:
         """The batch that is due, if one is."""
