@@ -24,14 +24,18 @@ Message = dict[str, Any]
 
 
 @settings(max_examples=500, deadline=None)
-@given(lists, st.lists(st.integers(0, 12), max_size=4))
-def test_parts_give_what_the_whole_gives(messages: list[Message], cuts: list[int]) -> None:
+@given(lists, st.lists(st.integers(0, 12), max_size=4), st.integers(0, 5))
+def test_parts_give_what_the_whole_gives(messages: list[Message], cuts: list[int], known: int) -> None:
     edges = sorted({0, len(messages), *(cut for cut in cuts if cut < len(messages))})
     pieces = [messages[start:end] for start, end in itertools.pairwise(edges)] or [[]]
-    view = ProviderView([part_of(piece) for piece in pieces])
+    parts = [part_of(piece) for piece in pieces]
     out, mends = mend(messages)
-    assert list(view.messages) == out
-    assert sorted(map(repr, view.mends)) == sorted(map(repr, mends))
+    first = ProviderView(parts[:known])
+    shown = list(first.messages)
+    for view in (ProviderView(parts), ProviderView(parts[known:], first)):
+        assert list(view.messages) == out
+        assert sorted(map(repr, view.mends)) == sorted(map(repr, mends))
+    assert list(first.messages) == shown  # whoever has it sees nothing of what came behind
 
 
 @given(st.lists(st.lists(st.integers(), max_size=3), max_size=5))

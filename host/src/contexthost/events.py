@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 from contexthost.estimates import Estimate
 
@@ -304,44 +304,37 @@ class ContextEvent(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TurnEndEvent(Event):
-    """One assistant message and its tool results are in the session.
-
-    ``turn_index`` counts from 0 within the run. ``entries`` and ``continue_run`` are what plugins before this one
-    proposed; ``context`` is the snapshot that this would give.
-    """
-
+class _BoundaryEvent(Event):
     results: ClassVar[tuple[type, ...]] = (Boundary,)
-    turn_index: int
-    message: Message
-    tool_results: Sequence[Message]
-    message_entry_id: str
-    tool_result_entry_ids: Sequence[str]
     outcome: Outcome
     context: Snapshot
     entries: tuple[Draft, ...] = ()
     continue_run: bool = False
 
-    def apply(self, result: Boundary) -> TurnEndEvent:
+    def apply(self, result: Boundary) -> Self:
         """The boundary as the next plugin sees it; whoever dispatches renews ``context``."""
         drafts = (*self.entries, *result.drafts)
         return replace(self, entries=drafts, continue_run=self.continue_run or result.continue_run)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AgentBeforeSettleEvent(Event):
+class TurnEndEvent(_BoundaryEvent):
+    """One assistant message and its tool results are in the session.
+
+    ``turn_index`` counts from 0 within the run. ``entries`` and ``continue_run`` are what plugins before this one
+    proposed; ``context`` is the snapshot that this would give.
+    """
+
+    turn_index: int
+    message: Message
+    tool_results: Sequence[Message]
+    message_entry_id: str
+    tool_result_entry_ids: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentBeforeSettleEvent(_BoundaryEvent):
     """A run that was not aborted is about to settle; fields as in ``turn_end``."""
-
-    results: ClassVar[tuple[type, ...]] = (Boundary,)
-    outcome: Outcome
-    context: Snapshot
-    entries: tuple[Draft, ...] = ()
-    continue_run: bool = False
-
-    def apply(self, result: Boundary) -> AgentBeforeSettleEvent:
-        """The boundary as the next plugin sees it; whoever dispatches renews ``context``."""
-        drafts = (*self.entries, *result.drafts)
-        return replace(self, entries=drafts, continue_run=self.continue_run or result.continue_run)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

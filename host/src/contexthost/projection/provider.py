@@ -200,59 +200,93 @@ def _results(source: list[Message], mends: list[Mend]) -> _Results:
 # All of them together ----------------------------------------------------------------------------------------------
 
 
-class ProviderView:
-    """The messages of a request, put together from parts; costs a look at each part, not at each message."""
+@dataclass(slots=True)
+class _Placed:
+    """Parts, and where their results belong whose calls are in another part."""
 
-    def __init__(self, parts: Sequence[Part]) -> None:
-        self._parts = parts
-        self._orphans: list[tuple[int, _Foreign]] = []
-        self._duplicates: list[tuple[int, _Foreign]] = []
-        self._late: list[tuple[int, _Foreign]] = []
-        self._answered: set[tuple[int, str]] = set()
-        results: dict[int, dict[int, Message]] = {}
-        for number, part in enumerate(parts):
-            for result in part.foreign:
-                owner = self._owner(number, result.call_id)
-                if owner is None:
-                    self._orphans.append((number, result))
-                    continue
-                call = parts[owner].open.get(result.call_id)
-                if call is None or (owner, result.call_id) in self._answered:
-                    self._duplicates.append((number, result))
-                    continue
-                self._answered.add((owner, result.call_id))
-                results.setdefault(owner, {})[call.place] = result.message
-                between = (other.last_other >= 0 for other in parts[owner + 1 : number])
-                if result.after_others or parts[owner].last_other > call.index or any(between):
-                    self._late.append((number, result))
-        none: Mapping[int, Message] = {}
-        self.messages = Pieces([part.with_results(results.get(at, none)) for at, part in enumerate(parts)])
+    parts: tuple[Part, ...] = ()
+    orphans: list[tuple[int, _Foreign]] = field(default_factory=list)
+    duplicates: list[tuple[int, _Foreign]] = field(default_factory=list)
+    late: list[tuple[int, _Foreign]] = field(default_factory=list)
+    results: dict[int, Mapping[int, Message]] = field(default_factory=dict)  # by the call's part and place in its `out`
+    answered: set[tuple[int, str]] = field(default_factory=set)  # calls, as (their part, id)
+    pieces: list[Sequence[Message]] = field(default_factory=list)  # each part with its results
+
+    def and_more(self, parts: Sequence[Part]) -> _Placed:
+        """These parts with more behind them; costs a look at those, and a copy of this."""
+        made = _Placed(
+            (*self.parts, *parts),
+            list(self.orphans),
+            list(self.duplicates),
+            list(self.late),
+            dict(self.results),
+            set(self.answered),
+            [*self.pieces, *[part.out for part in parts]],
+        )
+        changed: set[int] = set()
+        for number in range(len(self.parts), len(made.parts)):
+            for result in made.parts[number].foreign:
+                owner = made._place(number, result)
+                if owner is not None:
+                    changed.add(owner)
+        for owner in changed:
+            made.pieces[owner] = made.parts[owner].with_results(made.results[owner])
+        return made
+
+    def _place(self, number: int, result: _Foreign) -> int | None:
+        """The part whose call a result answers; None when it answers none."""
+        owner = self._owner(number, result.call_id)
+        if owner is None:
+            self.orphans.append((number, result))
+            return None
+        call = self.parts[owner].open.get(result.call_id)
+        if call is None or (owner, result.call_id) in self.answered:
+            self.duplicates.append((number, result))
+            return None
+        self.answered.add((owner, result.call_id))
+        self.results[owner] = {**self.results.get(owner, {}), call.place: result.message}
+        between = (other.last_other >= 0 for other in self.parts[owner + 1 : number])
+        if result.after_others or self.parts[owner].last_other > call.index or any(between):
+            self.late.append((number, result))
+        return owner
 
     def _owner(self, number: int, call_id: str) -> int | None:
         """The newest part before that one that calls the id: the one right before, in a healthy session."""
-        return next((at for at in range(number - 1, -1, -1) if call_id in self._parts[at].calls), None)
+        return next((at for at in range(number - 1, -1, -1) if call_id in self.parts[at].calls), None)
+
+
+class ProviderView:
+    """The messages of a request, put together from parts; costs a look at each part, not at each message.
+
+    ``before`` is the view of the parts that stand before these; it is not looked through again.
+    """
+
+    def __init__(self, parts: Sequence[Part], before: ProviderView | None = None) -> None:
+        self._placed: _Placed = (before._placed if before is not None else _Placed()).and_more(parts)
+        self.messages = Pieces(self._placed.pieces)
 
     @functools.cached_property
     def mends(self) -> tuple[Mend, ...]:
-        """What was changed, in no particular order."""
-        starts = [0, *itertools.accumulate(part.count for part in self._parts)]
-        made = [Mend("orphan-result", one.call_id, starts[at] + one.index) for at, one in self._orphans]
-        made += [Mend("duplicate-result", one.call_id, starts[at] + one.index) for at, one in self._duplicates]
-        made += [Mend("late-result", one.call_id, starts[at] + one.index) for at, one in self._late]
+        """What was changed, in the order of the messages concerned."""
+        placed = self._placed
+        starts = [0, *itertools.accumulate(part.count for part in placed.parts)]
+        made = [Mend("orphan-result", one.call_id, starts[at] + one.index) for at, one in placed.orphans]
+        made += [Mend("duplicate-result", one.call_id, starts[at] + one.index) for at, one in placed.duplicates]
+        made += [Mend("late-result", one.call_id, starts[at] + one.index) for at, one in placed.late]
         follower: Any = None  # the role of the next message that is not a system message
-        for at in range(len(self._parts) - 1, -1, -1):
-            part = self._parts[at]
+        for at in range(len(placed.parts) - 1, -1, -1):
+            part = placed.parts[at]
             made += [Mend(one.kind, one.tool_call_id, starts[at] + one.index) for one in part.mends]
             made += [
                 Mend("unanswered-call", call_id, starts[at] + call.index)
                 for call_id, call in part.open.items()
-                if (at, call_id) not in self._answered
+                if (at, call_id) not in placed.answered
             ]
             if follower == "toolResult":
                 made += [Mend("late-system", None, starts[at] + index) for index in part.trailing]
             if part.first_role is not None:
                 follower = part.first_role
-        return tuple(made)
+        return tuple(sorted(made, key=lambda one: one.index))
 
 
 class Pieces(Sequence[Message]):

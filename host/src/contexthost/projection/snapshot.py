@@ -14,7 +14,7 @@ from contexthost.messages import Message, current_system_message
 from contexthost.projection.entries import ProjectedEntry
 from contexthost.projection.overlay import EntrySource
 from contexthost.projection.provider import Mend, Part, ProviderView, part_of
-from contexthost.projection.vector import Vector
+from contexthost.projection.vector import Sealed, Vector
 from contexthost.session import Entry
 from contexthost.tokens import EffectiveUsage, TokenCounter, effective_usage
 
@@ -117,18 +117,18 @@ class Snapshot:
     def messages(self) -> Sequence[Message]:
         """What the model sees, as Pi's projection has it; to be read, not written."""
         with many_objects():
-            return tuple(itertools.chain.from_iterable(chunk.once(_messages) for chunk in self.entries.chunks))
+            return tuple(itertools.chain.from_iterable(self.entries.each(_messages)))
 
     @functools.cached_property
     def system_message(self) -> Message | None:
         """The system prompt and tools in force: all system messages replayed; None if there are none."""
-        parts = (chunk.once(_system_messages) for chunk in self.entries.chunks)
-        return current_system_message(itertools.chain.from_iterable(parts))
+        return current_system_message(itertools.chain.from_iterable(self.entries.each(_system_messages)))
 
     @functools.cached_property
     def _provider_view(self) -> ProviderView:
         with many_objects():
-            return ProviderView([chunk.once(_part) for chunk in self.entries.chunks])
+            tail = [chunk.once(_part) for chunk in self.entries.tail]
+            return ProviderView(tail, self.entries.sealed.once(_sealed_view))
 
     @property
     def provider_messages(self) -> Sequence[Message]:
@@ -138,7 +138,7 @@ class Snapshot:
 
     @property
     def mended(self) -> Sequence[Mend]:
-        """What had to be changed for that, in no particular order; empty for a healthy session."""
+        """What had to be changed for that, in the order of the messages; empty for a healthy session."""
         return self._provider_view.mends
 
     @functools.cached_property
@@ -163,7 +163,7 @@ class Snapshot:
     @functools.cached_property
     def ledger(self) -> MaskLedger:
         """What masks save."""
-        parts = [chunk.once(_masks) for chunk in self.entries.chunks]
+        parts = self.entries.each(_masks)
         return MaskLedger(sum(part[0] for part in parts), sum(part[1] for part in parts))
 
     @property
@@ -178,6 +178,10 @@ def _messages(items: tuple[ProjectedEntry, ...]) -> tuple[Message, ...]:
 
 def _part(items: tuple[ProjectedEntry, ...]) -> Part:
     return part_of(message for item in items for message in item.messages)
+
+
+def _sealed_view(sealed: Sealed[ProjectedEntry]) -> ProviderView:
+    return ProviderView(sealed.each(_part))
 
 
 def _system_messages(items: tuple[ProjectedEntry, ...]) -> tuple[Message, ...]:
