@@ -16,7 +16,7 @@ from contexthost.projection import ProjectionAuthority
 from contexthost.session import Session
 from contexthost_relay.recall import recall
 from support.figures import report
-from support.gates import calm_p95, measure, p95, strayed
+from support.gates import measure, p95
 from support.large import write_large
 from support.relay import of_runtime, with_repository
 
@@ -80,6 +80,6 @@ def test_relay(
 
         asyncio.run(scenario())
 
-    measure(benchmark, relay, rounds=10)
+    measure(benchmark, relay, rounds=30)
     report(f"opening and relaying {name}, git section on: p95 {p95(benchmark) * 1000:.0f} ms")
-    assert calm_p95(benchmark) < RELAY_GATE_SECONDS * strayed()
+    assert p95(benchmark) < RELAY_GATE_SECONDS
