@@ -248,7 +248,7 @@ class Bridge:
         )
         self._watch_requests()
         if self._hooks is not None:
-            self._hooks.watch_boundaries(anew=True)
+            self._hooks.watch_boundaries(event)
         gc.freeze()  # the session so far stays as long as this process: no need to look for garbage in it ever again
         return {
             "wants": self._wanted,

@@ -35,6 +35,7 @@ const BACK_OFF = { first: 1000, factor: 4, longest: 300_000, healthyAfter: 60_00
 const HELD = "contexthost:held";
 const SENT = "contexthost:sent";
 const MARK = "contexthost:addressed:";
+const NEVER = Number.MAX_SAFE_INTEGER; // tokens: no context has so many
 
 const CODE = { methodNotFound: -32601, versionMismatch: -32001, unsupported: -32002, nothingToCompact: -32003, failed: -32004, cancelled: -32800 };
 
@@ -217,6 +218,9 @@ class Session {
   private wants = new Set<string>();
   private readonly listening = new Map<string, (() => void) | undefined>(); // what is registered → what takes it away
   private boundaries: Record<string, number> = {}; // from how many tokens of context on one is wanted; default: always
+  private asked = 0; // counts what may change these numbers: those that Python found before it hold no longer
+  private settingsTold = ""; // those of compactions, with which Python found them
+  private coming: any; // the message that ended last; the session may not have it yet
   private inactive: string[] = []; // tools that were taken from the model
   private watch = { headers: false, requests: false };
   // How far the Python side knows the session.
@@ -246,7 +250,9 @@ class Session {
     pi.on("agent_start", () => {
       this.running = true;
       this.startingSince = -Infinity;
-      this.tell("agent_start", { compaction: this.compactionSettings(this.ctx.model) });
+      const compaction = this.compactionSettings(this.ctx.model);
+      if (JSON.stringify(compaction) !== this.settingsTold) this.askAnew(compaction);
+      this.tell("agent_start", { compaction, asked: this.asked });
     });
     pi.on("agent_settled", (event: any) => {
       this.running = false;
@@ -270,15 +276,18 @@ class Session {
     });
     pi.on("message_end", (event: any) => this.listen(event.message));
     pi.on("agent_end", () => this.listen());
-    pi.on("model_select", (event: any) => {
-      this.boundaries = {}; // until Python says what holds for this model
-      this.listen();
-      this.tell("model_select", {
-        model: describeModel(event.model),
-        previousModel: describeModel(event.previousModel),
-        source: event.source,
-        compaction: this.compactionSettings(event.model),
-      });
+    pi.on("model_select", (event: any) => this.modelSelected(event));
+  }
+
+  private modelSelected(event: any): void {
+    const compaction = this.compactionSettings(event.model);
+    this.askAnew(compaction);
+    this.tell("model_select", {
+      model: describeModel(event.model),
+      previousModel: describeModel(event.previousModel),
+      source: event.source,
+      compaction,
+      asked: this.asked,
     });
   }
 
@@ -308,14 +317,17 @@ class Session {
 
   /**
    * Handlers that make Pi prepare something for them are registered only while a plugin wants the hook: for whoever
-   * listens to a boundary Pi builds the whole context anew, twice and more. `coming` is about to get into the session.
+   * listens to a boundary Pi builds the whole context anew, twice and more. `coming` is about to get into the session;
+   * while other extensions look at it, it is neither there nor may it be forgotten.
    */
   private listen(coming?: any): void {
     if (this.over) return;
+    if (coming) this.coming = coming;
+    const measure = () => Math.max(this.contextAtMost(this.coming), coming ? 0 : this.contextAtMost());
     let size: number | undefined;
     for (const [name, handler] of Object.entries(this.wantable)) {
       const from = this.boundaries[name] ?? 0;
-      const wanted = this.wants.has(name) && (from === 0 || (size ??= this.contextAtMost(coming)) >= from);
+      const wanted = this.wants.has(name) && (from === 0 || (from < NEVER && (size ??= measure()) >= from));
       if (wanted && !this.listening.has(name)) this.listening.set(name, this.pi.on(name, handler));
       const stop = wanted ? undefined : this.listening.get(name);
       if (!stop) continue;
@@ -324,18 +336,27 @@ class Session {
     }
   }
 
+  /** The numbers that plugins named may hold no longer: every boundary is wanted until Python has found new ones. */
+  private askAnew(compaction: any): void {
+    this.settingsTold = JSON.stringify(compaction);
+    this.asked++;
+    this.boundaries = {};
+    this.listen();
+  }
+
   /** The tokens of the context by the provider's last word, and more than what came since has; Infinity: unknown. */
-  private contextAtMost(coming: any): number {
+  private contextAtMost(coming?: any): number {
+    const enough = Math.max(0, ...Object.values(this.boundaries).filter((from) => from < NEVER));
     let since = 0;
     const manager = this.ctx.sessionManager;
     let at: string | null = manager.getLeafId();
     for (let step = coming ? 0 : 1; step < 1000; step++) {
       const entry = step === 0 ? { type: "message", message: coming } : at === null ? undefined : manager.getEntry(at);
       if (!entry || entry.type === "compaction" || entry.type === "context_edit") return Infinity;
-      const told = toldBy(entry.message);
-      if (told > 0) return told + since;
+      if (entry.message?.role === "assistant") return toldBy(entry.message) + since;
       if (entry.message) since += atMost(entry.message);
       if (entry.type === "custom_message" || entry.type === "branch_summary") since += atMost(entry);
+      if (since >= enough) return since; // however many more there are, all is wanted
       if (step > 0) at = entry.parentId ?? null;
     }
     return Infinity;
@@ -408,6 +429,8 @@ class Session {
   private describeSession(withEntries: boolean): any {
     const manager = this.ctx.sessionManager;
     const entries = manager.getEntries();
+    const compaction = this.compactionSettings(this.ctx.model);
+    this.settingsTold = JSON.stringify(compaction);
     this.sent = entries.length;
     this.sentLeaf = manager.getLeafId();
     const params: any = {
@@ -423,7 +446,8 @@ class Session {
         lastId: entries[entries.length - 1]?.id ?? null,
         leaf: this.sentLeaf,
         model: describeModel(this.ctx.model),
-        compaction: this.compactionSettings(this.ctx.model),
+        compaction,
+        asked: this.asked,
       },
     };
     if (withEntries) params.sync = { from: 0, entries, leaf: this.sentLeaf };
@@ -630,6 +654,7 @@ class Session {
   }
 
   private compacted(event: any): void {
+    this.listen(); // after a run a boundary follows, and no message before it
     const entryId = this.newestCompaction() ?? event.compactionEntry?.id;
     this.tell("session_compact", {
       entryId,
@@ -951,7 +976,8 @@ class Session {
         );
         return;
       case "boundary/watch":
-        this.boundaries = event;
+        if (event.asked !== this.asked) return; // the answer to what is asked now is on its way
+        this.boundaries = { turn_end: event.turn_end, agent_before_settle: event.agent_before_settle };
         return this.listen();
       case "provider/watch":
         this.watch = { headers: event.headers, requests: event.requests };
@@ -1055,16 +1081,20 @@ function describeModel(model: any): any {
   return { provider, id, api, baseUrl, headers, ...limits };
 }
 
-/** The tokens of the context up to an answer, as the provider has counted them; 0: this message does not say. */
+/**
+ * The tokens of the context up to an answer, as the provider has counted them. Infinity: it does not say, or the answer
+ * failed or was cut off. Pi may take such a one out of the context again and tell nobody; then all is counted anew.
+ */
 function toldBy(message: any): number {
-  if (message?.role !== "assistant" || message.stopReason === "error" || message.stopReason === "aborted") return 0;
-  const { input = 0, output = 0, cacheRead = 0, cacheWrite = 0, totalTokens = 0 } = message.usage ?? {};
-  return Math.max(totalTokens, input + output + cacheRead + cacheWrite) || 0;
+  const { input, output, cacheRead, cacheWrite, totalTokens } = message.usage ?? {};
+  const told = totalTokens || input + output + cacheRead + cacheWrite;
+  const whole = message.stopReason === "stop" || message.stopReason === "toolUse";
+  return whole && Number.isFinite(told) && told > 0 ? Math.ceil(told) : Infinity;
 }
 
 /** More tokens than a message has: no token is shorter than a byte; an image counts as 1,200. */
 function atMost(message: any): number {
-  const blocks: any[] = Array.isArray(message.content) ? message.content : [message.content ?? message];
+  const blocks: any[] = Array.isArray(message.content) ? [message.sections, message.toolsAdded, ...message.content] : [message];
   const size = (block: any) => (block?.type === "image" ? 5000 : Buffer.byteLength(JSON.stringify(block) ?? ""));
   return blocks.reduce((sum, block) => sum + size(block), 100);
 }

@@ -68,7 +68,7 @@ class Hooks:
         self._driver = driver
         self._peer = peer
         self._compactor: str | None = None
-        self._boundaries: Mapping[str, int] = {}
+        self._boundaries: Mapping[str, Any] = {}
         self._watching = Lane()
         self.handlers: Mapping[str, Callable[[Payload], Coroutine[Any, Any, Any]]] = {
             "session_before_switch": self._before_switch,
@@ -92,17 +92,18 @@ class Hooks:
         """Pi's own, which may be others for another model, and which the user may change at any time."""
         self._runtime.compaction = compaction_settings_from_pi(event.get("compaction"))
 
-    def watch_boundaries(self, *, anew: bool = False) -> None:
+    def watch_boundaries(self, event: Payload) -> None:
         """Finds out from how many tokens of context on plugins want each boundary, and tells Pi what it does not know
-        yet (``anew``: tells it in any case)."""
-        self._watching.enter(self._watch_boundaries(anew))
+        yet. ``event`` says which question of Pi's this answers: when it has asked again meanwhile, it drops this."""
+        self._watching.enter(self._watch_boundaries(event.get("asked")))
 
-    async def _watch_boundaries(self, anew: bool) -> None:
+    async def _watch_boundaries(self, asked: Any) -> None:
         found = {
+            "asked": asked,
             "turn_end": await self._threshold("turn_end"),
             "agent_before_settle": await self._threshold("agent_before_settle"),
         }
-        if anew or found != self._boundaries:
+        if found != self._boundaries:
             self._boundaries = found
             self._peer.notify("boundary/watch", found)
 
@@ -157,7 +158,7 @@ class Hooks:
             source=source if source in ("set", "cycle", "restore") else "set",
         )
         await self._runtime.notify("model_select", told)
-        self.watch_boundaries(anew=True)
+        self.watch_boundaries(event)
 
     # Compaction ------------------------------------------------------------------------------------------------------
 
@@ -240,7 +241,7 @@ class Hooks:
     async def _agent_start(self, event: Payload) -> Any:
         self.take_compaction_settings(event)
         await self._runtime.notify("agent_start", AgentStartEvent())
-        self.watch_boundaries()
+        self.watch_boundaries(event)
 
     async def _context(self, event: Payload) -> Any:
         told = ContextEvent(snapshot=self._runtime.authority.snapshot())
