@@ -251,3 +251,32 @@ def test_numbers_that_were_found_for_the_model_before_do_not_count(tmp_path: Pat
             assert plugin.noted() == before + 2
             new.unlink()
             assert pi.errors() == []
+
+
+SLOW_START = """
+    import asyncio
+    from contexthost import hookimpl
+
+    @hookimpl(tryfirst=True)
+    async def session_start(event, ctx):
+        (ctx.data_dir / "began").touch()
+        while not (ctx.data_dir / "go").exists():
+            await asyncio.sleep(0.01)
+"""
+
+
+def test_a_model_that_is_selected_while_python_starts_is_known(tmp_path: Path) -> None:
+    with live_home(tmp_path, lambda _: used(1_000)) as home:
+        home.provider("faux", MODEL, {**MODEL, "id": "faux-2", "contextWindow": 32_000}, apiKey="x")
+        home.probe(**{"from": NUMBERS})
+        home.plugin(SLOW_START, "slow")
+        home.install()
+        data = home.host / "data" / "plugins" / "slow"
+        with home.rpc() as pi:
+            pi.until((data / "began").exists, "the start of the session in Python")
+            assert pi.ask("set_model", provider="faux", modelId="faux-2")["success"]
+            (data / "go").touch()
+            pi.prompt("Go on.")
+            assert pi.slash("/probe entries").endswith(", 32000")
+            assert [one["event"]["source"] for one in home.seen("model_select")] == ["set"]
+            assert pi.errors() == []

@@ -221,6 +221,7 @@ class Session {
   private asked = 0; // counts what may change these numbers: those that Python found before it hold no longer
   private settingsTold = ""; // those of compactions, with which Python found them
   private coming: any; // the message that ended last; the session may not have it yet
+  private selected?: any; // a model, while the Python side was starting with the one before
   private inactive: string[] = []; // tools that were taken from the model
   private watch = { headers: false, requests: false };
   // How far the Python side knows the session.
@@ -280,6 +281,7 @@ class Session {
   }
 
   private modelSelected(event: any): void {
+    this.selected = this.ready ? undefined : event;
     const compaction = this.compactionSettings(event.model);
     this.askAnew(compaction);
     this.tell("model_select", {
@@ -414,6 +416,7 @@ class Session {
     this.heartbeat = setInterval(() => void this.beat(connection), limits.heartbeat * 1000);
     this.heartbeat.unref?.();
     this.sync();
+    if (this.selected) this.modelSelected(this.selected);
   }
 
   private startFailed(connection: Connection, answer: Answer & { ok: false }): void {
@@ -431,6 +434,7 @@ class Session {
     const entries = manager.getEntries();
     const compaction = this.compactionSettings(this.ctx.model);
     this.settingsTold = JSON.stringify(compaction);
+    this.selected = undefined;
     this.sent = entries.length;
     this.sentLeaf = manager.getLeafId();
     const params: any = {
