@@ -14,6 +14,7 @@ import os
 import queue
 import select
 import threading
+import time
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -39,6 +40,10 @@ NOTHING_TO_COMPACT: Final = -32003
 FAILED: Final = -32004
 
 _CHUNK: Final = 1 << 20
+
+_UNREAD_SECONDS: Final = 0.2
+"""How often the thread that waits for the end looks, while there is something to read and it cannot wait for the end
+alone."""
 
 _log = logging.getLogger(__name__)
 
@@ -278,8 +283,11 @@ class Peer:
     def _wait_for_end(self) -> None:
         """Returns when nobody can write any more. What was written before may still have to be read."""
         hang_up = select.poll()
-        hang_up.register(self._read_fd, getattr(select, "POLLRDHUP", 0))  # Linux tells of half-closed sockets by it
-        hang_up.poll()
+        # Linux tells of half-closed sockets by POLLRDHUP. Where there is none, who does not wait for data may not be
+        # told of the end either: then this thread wakes up for data, too, and lets the loop have it.
+        hang_up.register(self._read_fd, getattr(select, "POLLRDHUP", select.POLLIN))
+        while not any(seen & ~select.POLLIN for _, seen in hang_up.poll()):
+            time.sleep(_UNREAD_SECONDS)
         self._tell_end()
 
     def _tell_end(self) -> None:
