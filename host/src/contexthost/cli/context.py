@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from contexthost.cli.arguments import SESSION
-from contexthost.cli.output import bar, console, count, echo_json, print_table
+from contexthost.cli.output import bar, console, count, echo_json, file_name, print_table
 from contexthost.commands import masks_line, usage_line
 from contexthost.config import HostSettings, load_settings
 from contexthost.projection import ProjectionAuthority, Snapshot
@@ -83,7 +83,7 @@ def _write_html(reference: str, window: int | None, target: Path, force: bool) -
     content = asyncio.run(make()).encode("utf-8", "replace")
     write_report(target, content, path, force=force)
     size = count(-(-len(content) // 1000))
-    click.echo(f"Wrote {one_line(str(target))} ({size} kB); open it in any browser.")
+    click.echo(f"Wrote {file_name(target)} ({size} kB); open it in any browser.")
 
 
 def print_context(session: Session, snapshot: Snapshot, parts: Breakdown, *, largest: int = 10) -> None:
@@ -156,6 +156,7 @@ def _to_json(session: Session, snapshot: Snapshot, parts: Breakdown) -> dict[str
                 "position": entry.position,
                 "what": entry.what,
                 "argument": entry.argument,
+                "category": entry.category,
                 "tokens": entry.tokens,
             }
             for entry in parts.largest
