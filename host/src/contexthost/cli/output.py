@@ -55,13 +55,18 @@ def bar(share: float, width: int = 24) -> str:
 
 
 def print_table(
-    columns: Sequence[tuple[str, str]], rows: Iterable[Sequence[str]], *, title: str | None = None
+    columns: Sequence[tuple[str, str]],
+    rows: Iterable[Sequence[str]],
+    *,
+    title: str | None = None,
+    wrap: bool = True,
 ) -> None:
-    """Prints a table; a column is (heading, ``left`` or ``right``). Cells are made fit for a terminal."""
+    """Prints a table; a column is (heading, ``left`` or ``right``). Cells are made fit for a terminal; with ``wrap``
+    texts that are too long for a line go on in the next."""
     table = Table(title=title, title_justify="left", box=None, pad_edge=False, header_style="bold")
     for heading, justify in columns:
         right = justify == "right"
-        table.add_column(heading, justify="right" if right else "left", no_wrap=right, overflow="ellipsis")
+        table.add_column(heading, justify="right" if right else "left", no_wrap=right or not wrap, overflow="ellipsis")
     for row in rows:
         table.add_row(*(Text(one_line(cell)) for cell in row))
     console().print(table)
