@@ -77,6 +77,14 @@ def test_each_finding_says_what_is_wrong_what_the_model_sees_and_what_repair_wou
     )
 
 
+def test_the_command_it_ends_with_can_be_pasted(bricked: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    bricked.rename(bricked.with_name("--yes s.jsonl"))
+    monkeypatch.chdir(bricked.parent)
+    assert run("--", "--yes s.jsonl").stdout.endswith(
+        f"contexthost doctor '{bricked.parent}/--yes s.jsonl' --repair mends it.\n"
+    )
+
+
 def test_repair_tells_tokens_appends_one_edit_and_the_session_is_whole(bricked: Path) -> None:
     before = bricked.read_bytes()
     result = run(bricked, "--repair", "--yes")

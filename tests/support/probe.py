@@ -162,7 +162,7 @@ async def session_before_compact(event: SessionBeforeCompactEvent, ctx: Context)
     await hang("session_before_compact", ctx)
     wanted = control(ctx).get("compaction", "answer")
     if wanted == "cancel":
-        return Cancel("probe: not now")
+        return Cancel("not now")
     if wanted == "nothing" or event.signal.aborted:
         return None
     await asyncio.sleep(float(control(ctx).get("compaction_seconds", 0)))

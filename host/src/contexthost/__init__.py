@@ -6,10 +6,10 @@ The names here are the public ones; plugins import nothing else. They are looked
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
-
+TYPE_CHECKING = False  # type checkers know the name; importing it from `typing` would take longer than all else here
 if TYPE_CHECKING:
+    import typing
+
     from contexthost.config import (
         HostSettings as HostSettings,
         Loaded as Loaded,
@@ -128,10 +128,12 @@ _PUBLIC = {
 _HOMES = {name: module for module, names in _PUBLIC.items() for name in names.split()}
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> typing.Any:
     home = _HOMES.get(name)
     if home is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    import importlib
+
     value = getattr(importlib.import_module(f"{__name__}.{home}"), name)
     globals()[name] = value
     return value

@@ -318,6 +318,10 @@ class Activity:
         if error is not None:
             self._emit(Notified("", f"compaction failed: {error}", "error"))
 
+    def compaction_cancelled(self, plugin: str, why: str) -> None:
+        """See `contexthost.lifecycle.Observer`."""
+        self._emit(Notified(plugin, f"compaction cancelled: {why}", "info"))
+
 
 def _look_at_exception(future: asyncio.Future[Entry] | asyncio.Task[None]) -> None:
     """A request or run that nobody awaits must not end in a warning about its exception."""

@@ -57,6 +57,10 @@ class Observer(Protocol):
         """It was appended (``entry``), failed (``error``) or was cancelled (neither)."""
         ...
 
+    def compaction_cancelled(self, plugin: str, why: str) -> None:
+        """A plugin cancelled it, and says why; `compaction_ended` follows."""
+        ...
+
 
 class Lifecycle:
     """Runs the compactions of one session, one at a time.
@@ -191,7 +195,7 @@ class Lifecycle:
 
     def _cancelled_by(self, plugin: str, answer: Cancel) -> CompactionCancelled:
         if answer.reason:
-            self._runtime.driver.ui(plugin).notify(f"compaction cancelled: {answer.reason}", "info")
+            self._observer.compaction_cancelled(plugin, answer.reason)
         why = f": {answer.reason}" if answer.reason else ""
         return CompactionCancelled(f"Compaction cancelled by {plugin}{why}")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-__all__ = ["one_line", "printable", "shorten"]
+__all__ = ["one_line", "printable", "said_by", "shorten"]
 
 _ESCAPES: Final = re.compile(
     r"""
@@ -38,3 +38,10 @@ def one_line(text: str) -> str:
 def shorten(text: str, length: int) -> str:
     """At most ``length`` characters (code points, at least 1), the last of them ``…`` if something was cut."""
     return text if len(text) <= length else text[: max(length - 1, 0)] + "…"
+
+
+def said_by(plugin: str, message: str) -> str:
+    """A plugin's message with its name in front, unless the message says already whose it is: ``jev: ready``,
+    ``context-relay: …`` of relay, ``plugin jev, hook input: …``, ``/jev-setup: …``."""
+    names_itself = re.match(rf"(?:plugin |/)?(?:\w+-)*{re.escape(plugin)}(?:-\w+)*[:,]", message)
+    return message if not plugin or names_itself else f"{plugin}: {message}"

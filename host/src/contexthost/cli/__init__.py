@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from contexthost import _interrupt
+
 if TYPE_CHECKING:
     from contexthost.plugins import PluginManager
 
@@ -125,6 +127,7 @@ def root(debug: bool) -> None:
         from contexthost.config import HostSettings, load_settings
 
         tell_warnings(load_settings(HostSettings, "host").warnings)
+    _interrupt.raises()  # the command begins
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -19,7 +19,7 @@ from contexthost.context import Mode
 from contexthost.errors import ContexthostError, SettingsError
 from contexthost.host import Host
 from contexthost.session.find import find_session
-from contexthost.text import one_line, printable
+from contexthost.text import one_line, printable, said_by
 from contexthost.watch import (
     CompactionEnded,
     CompactionStarted,
@@ -164,7 +164,7 @@ class _Terminal:
             if event.entry is not None and self._host is not None:
                 self.complain(f"compacted: {self._host.snapshot.usage.tokens:,} tokens now")
         elif isinstance(event, Notified):
-            self.complain(f"{event.plugin + ': ' if event.plugin else ''}{event.message}")
+            self.complain(said_by(event.plugin, event.message))
         elif isinstance(event, StatusSet):
             if event.text is None:
                 self._status.pop(event.plugin, None)

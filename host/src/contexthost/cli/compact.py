@@ -72,12 +72,15 @@ def command(
 
 
 class _Quiet:
-    """Nobody watches: the command prints the result."""
+    """Nobody watches: the command prints what came of it, be it the result or the error."""
 
     def compaction_started(self, reason: CompactionReason) -> None:
         """See `contexthost.lifecycle.Observer`."""
 
     def compaction_ended(self, reason: CompactionReason, entry: Entry | None, error: str | None) -> None:
+        """See `contexthost.lifecycle.Observer`."""
+
+    def compaction_cancelled(self, plugin: str, why: str) -> None:
         """See `contexthost.lifecycle.Observer`."""
 
 

@@ -8,7 +8,8 @@ from typing import Any
 import click
 
 from contexthost.cli.arguments import SESSION
-from contexthost.cli.output import bar, console, count, echo_json, print_table
+from contexthost.cli.context_tables import print_categories, print_largest
+from contexthost.cli.output import console, count, echo_json, file_name
 from contexthost.commands import masks_line, usage_line
 from contexthost.config import HostSettings, load_settings
 from contexthost.projection import ProjectionAuthority, Snapshot
@@ -83,7 +84,7 @@ def _write_html(reference: str, window: int | None, target: Path, force: bool) -
     content = asyncio.run(make()).encode("utf-8", "replace")
     write_report(target, content, path, force=force)
     size = count(-(-len(content) // 1000))
-    click.echo(f"Wrote {one_line(str(target))} ({size} kB); open it in any browser.")
+    click.echo(f"Wrote {file_name(target)} ({size} kB); open it in any browser.")
 
 
 def print_context(session: Session, snapshot: Snapshot, parts: Breakdown, *, largest: int = 10) -> None:
@@ -98,23 +99,10 @@ def print_context(session: Session, snapshot: Snapshot, parts: Breakdown, *, lar
         oddities = "1 oddity" if odd == 1 else f"{count(odd)} oddities"
         out.print(f"The file has {oddities}: see `contexthost doctor SESSION`.")
     out.print()
-    rows = []
-    for category in parts.categories:
-        share = category.tokens / snapshot.window
-        label = category.name if category.tool is None else f"{category.name}: {category.tool or '(no name)'}"
-        rows.append((label, count(category.count), count(category.tokens), f"{share * 100:.1f} %", bar(share)))
-    total = parts.tokens / snapshot.window
-    rows.append(("all, as counted here", "", count(parts.tokens), f"{total * 100:.1f} %", bar(total)))
-    print_table([("", "left"), ("pieces", "right"), ("tokens", "right"), ("window", "right"), ("", "left")], rows)
+    print_categories(parts, snapshot.window)
     if largest and parts.largest:
         out.print()
-        print_table(
-            [("largest entries", "left"), ("tokens", "right"), ("", "left"), ("", "left")],
-            [
-                (entry.entry_id, count(entry.tokens), shorten(entry.what, 24), shorten(one_line(entry.argument), 50))
-                for entry in parts.largest[:largest]
-            ],
-        )
+        print_largest(parts.largest[:largest])
 
 
 def _escape(text: str) -> str:
@@ -156,6 +144,7 @@ def _to_json(session: Session, snapshot: Snapshot, parts: Breakdown) -> dict[str
                 "position": entry.position,
                 "what": entry.what,
                 "argument": entry.argument,
+                "category": entry.category,
                 "tokens": entry.tokens,
             }
             for entry in parts.largest

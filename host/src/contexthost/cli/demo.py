@@ -12,7 +12,7 @@ from pathlib import Path
 import click
 
 from contexthost.cli.context import print_context
-from contexthost.cli.output import console, count
+from contexthost.cli.output import console, count, in_shell
 from contexthost.commands import usage_line
 from contexthost.drivers.file import open_file
 from contexthost.errors import SessionWriteError
@@ -72,8 +72,8 @@ async def _show(path: Path, original: bytes) -> None:
     _prove(path, original)
     out.print("\nTry next:")
     for line in (
-        f"contexthost context {path}",
-        f"contexthost inspect {path} | head -c 2000",
+        f"contexthost context {in_shell(path)}",
+        f"contexthost inspect {in_shell(path)} | head -c 2000",
         "contexthost sessions          # then the same on a session of yours; --dry-run writes nothing",
         "contexthost mask latest --dry-run",
     ):

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import click
 
-from contexthost.cli.output import count, echo_json
+from contexthost.cli.output import count, echo_json, in_shell
 from contexthost.config import HostSettings, load_settings
 from contexthost.diagnosis import Diagnosis, Finding, examine, plan_rescue, preview_rescue, repair, write_rescue
 from contexthost.errors import ParentCycle, SessionFormatError, SessionWriteError
@@ -238,9 +238,9 @@ def _print_summary(path: Path, diagnosis: Diagnosis, *, repairs: bool) -> None:
     click.echo(f"{_number(len(problems), 'problem')}{_mended(by_appending, len(problems))}.{noted}")
     if by_appending < len(problems):
         first = " Do that rather than --repair: it repairs the new file too." if by_appending else ""
-        click.echo(f"contexthost doctor {path} --rescue NEWFILE saves the session in a new file.{first}")
+        click.echo(f"contexthost doctor {in_shell(path)} --rescue NEWFILE saves the session in a new file.{first}")
     elif not repairs:
-        click.echo(f"contexthost doctor {path} --repair mends it.")
+        click.echo(f"contexthost doctor {in_shell(path)} --repair mends it.")
 
 
 def _mended(by_appending: int, problems: int) -> str:
@@ -254,7 +254,7 @@ def _print_rest(path: Path, diagnosis: Diagnosis) -> None:
     if left:
         kinds = ", ".join(dict.fromkeys(finding.kind for finding in left))
         click.echo(f"{_number(len(left), 'problem')} that appending cannot mend: {kinds}.")
-        click.echo(f"contexthost doctor {path} --rescue NEWFILE saves the session in a new file.")
+        click.echo(f"contexthost doctor {in_shell(path)} --rescue NEWFILE saves the session in a new file.")
     else:
         click.echo("The session is whole.")
 

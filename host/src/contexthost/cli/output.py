@@ -1,10 +1,13 @@
-"""How commands print: JSON without loss, tables for people, bars."""
+"""How commands print: JSON without loss, tables for people, bars, file names for the shell."""
 
 from __future__ import annotations
 
 import json
+import os
 import re
+import shlex
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Any, Final
 
 import click
@@ -15,7 +18,7 @@ from rich.text import Text
 from contexthost.messages import js_json
 from contexthost.text import one_line
 
-__all__ = ["bar", "console", "count", "echo_json", "print_table"]
+__all__ = ["bar", "console", "count", "echo_json", "file_name", "in_shell", "print_table"]
 
 _NOT_ASCII: Final = re.compile(r"[^\x00-\x7f]+")
 
@@ -52,13 +55,40 @@ def bar(share: float, width: int = 24) -> str:
 
 
 def print_table(
-    columns: Sequence[tuple[str, str]], rows: Iterable[Sequence[str]], *, title: str | None = None
+    columns: Sequence[tuple[str, str]],
+    rows: Iterable[Sequence[str]],
+    *,
+    title: str | None = None,
+    wrap: bool = True,
 ) -> None:
-    """Prints a table; a column is (heading, ``left`` or ``right``). Cells are made fit for a terminal."""
+    """Prints a table; a column is (heading, ``left`` or ``right``). Cells are made fit for a terminal; with ``wrap``
+    texts that are too long for a line go on in the next."""
     table = Table(title=title, title_justify="left", box=None, pad_edge=False, header_style="bold")
     for heading, justify in columns:
         right = justify == "right"
-        table.add_column(heading, justify="right" if right else "left", no_wrap=right, overflow="ellipsis")
+        table.add_column(heading, justify="right" if right else "left", no_wrap=right or not wrap, overflow="ellipsis")
     for row in rows:
         table.add_row(*(Text(one_line(cell)) for cell in row))
     console().print(table)
+
+
+def file_name(path: Path) -> str:
+    """A file's name for people, with a mark for bytes that are no text; `in_shell` is the one to copy."""
+    return one_line(os.fsencode(path).decode("utf-8", "replace"))
+
+
+def in_shell(path: Path) -> str:
+    """A file's name for a command line that is shown and pasted: absolute, so that it is no option, no ``latest`` and
+    right in every directory; quoted, and of one line even where the name has bytes that cannot be shown."""
+    name = str(path.absolute())
+    if name.isprintable() and " ".join(name.split()) == name:
+        return shlex.quote(name)
+    return "$'" + "".join(_escaped(character) for character in name) + "'"
+
+
+def _escaped(character: str) -> str:
+    if character in "'\\":
+        return "\\" + character
+    if character.isprintable() and not character.isspace():
+        return character
+    return "".join(f"\\{byte:03o}" for byte in os.fsencode(character))

@@ -181,8 +181,8 @@ class Hooks:
         found = await self._runtime.before_compact(asked, failures=failures)
         if found is None:
             return {"problem": "; ".join(map(str, failures)) or None}
-        self._compactor = found[0]
-        return {"plugin": found[0], **compaction_to_pi(found[1])}
+        self._compactor, answer = found
+        return {"plugin": self._compactor, **compaction_to_pi(self._compactor, answer)}
 
     def _preparation(self, event: Payload) -> Preparation | None:
         """Ours, from Pi's settings: equal to Pi's but for a split turn that is none. Pi's does not cross the bridge,

@@ -19,6 +19,7 @@ from contexthost.events import (
 from contexthost.messages import Message
 from contexthost.plugins import Chained
 from contexthost.projection import CompactionDraft, ContextEditDraft, CustomDraft, CustomMessageDraft, Draft
+from contexthost.text import said_by
 
 __all__ = [
     "compaction_to_pi",
@@ -161,10 +162,11 @@ def _without_none(**values: Any) -> dict[str, Any]:
     return {key: value for key, value in values.items() if value is not None}
 
 
-def compaction_to_pi(answer: Cancel | CompactionResult) -> dict[str, Any]:
-    """The answer to ``session_before_compact``."""
+def compaction_to_pi(plugin: str, answer: Cancel | CompactionResult) -> dict[str, Any]:
+    """A plugin's answer to ``session_before_compact``."""
     if isinstance(answer, Cancel):
-        return {"cancel": True, "reason": answer.reason}
+        # Pi shows the reason as it is, and its user has to know whose it is.
+        return {"cancel": True, "reason": said_by(plugin, answer.reason) if answer.reason else ""}
     compaction = _without_none(
         summary=answer.summary,
         firstKeptEntryId=answer.first_kept_entry_id,

@@ -40,12 +40,14 @@ class Category:
 
 @dataclass(frozen=True, slots=True)
 class LargeEntry:
-    """An entry of the context; ``what`` names role or tool, ``argument`` a call's path or command."""
+    """An entry of the context; ``what`` names role or tool, ``argument`` a call's path or command, ``category`` the
+    kind of content that most of its tokens are."""
 
     entry_id: str
     position: int
     what: str
     argument: str
+    category: str
     tokens: int
 
 
@@ -77,7 +79,7 @@ def breakdown(snapshot: Snapshot, *, largest: int = 10) -> Breakdown:
     big = sorted((entry for entry in snapshot.entries if entry.tokens), key=lambda entry: -entry.tokens)[:largest]
     return Breakdown(
         categories=categories,
-        largest=tuple(_large(entry, arguments) for entry in big),
+        largest=tuple(_large(entry, arguments, counter) for entry in big),
         tokens=sum(category.tokens for category in categories),
     )
 
@@ -120,7 +122,7 @@ def _calls(message: Message) -> Iterator[Mapping[str, Any]]:
                 yield block
 
 
-def _large(entry: ProjectedEntry, arguments: Mapping[str, str]) -> LargeEntry:
+def _large(entry: ProjectedEntry, arguments: Mapping[str, str], counter: TokenCounter) -> LargeEntry:
     message = entry.messages[-1]
     role = own_text(message.get("role"))
     what, argument = role or "message", ""
@@ -134,4 +136,13 @@ def _large(entry: ProjectedEntry, arguments: Mapping[str, str]) -> LargeEntry:
         if calls:
             what = "assistant → " + ", ".join(own_text(call.get("name"), "(no name)") for call in calls)
             argument = main_argument(calls[0].get("arguments"))
-    return LargeEntry(entry.source.id, entry.source.position, what, argument, entry.tokens)
+    return LargeEntry(
+        entry.source.id, entry.source.position, what, argument, _main_category(entry, counter), entry.tokens
+    )
+
+
+def _main_category(entry: ProjectedEntry, counter: TokenCounter) -> str:
+    sums = dict.fromkeys(ORDER, 0)
+    for (name, _), tokens in pieces(entry, counter):
+        sums[name] += tokens
+    return max(ORDER, key=sums.__getitem__)  # the first of several

@@ -136,7 +136,7 @@ async def session_before_compact(event: SessionBeforeCompactEvent, ctx: Context)
     if made.outcome == "aborted":
         return Cancel()
     if made.result is None and event.addressed_to is not None:
-        return Cancel(made.text)
+        return Cancel(made.what)  # the host says who cancelled it
     ctx.ui.notify(made.text, made.level)
     return made.result
 

@@ -38,12 +38,17 @@ _CALM: Final = frozenset({"not-worth-it", "nothing-to-score", "too-short"})
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One compaction that Jev was asked for: what set it off, what came of it, the sentence that the user was told."""
+    """One compaction that Jev was asked for: what set it off, what came of it, and that in a sentence."""
 
     reason: CompactionReason
     outcome: Outcome
-    text: str
+    what: str
     result: CompactionResult | None = None
+
+    @property
+    def text(self) -> str:
+        """What the user is told where nothing else says whose compaction it was."""
+        return f"jev, {self.reason} compaction: {self.what}"
 
     @property
     def level(self) -> NotifyLevel:
@@ -58,22 +63,22 @@ async def attempt(event: SessionBeforeCompactEvent, ctx: Context, loaded: Loaded
     except JevAborted:
         return aborted(event.reason)
     if isinstance(outcome, Compacted):
-        return Attempt(event.reason, "compacted", told(event.reason, outcome), outcome.result)
+        return Attempt(event.reason, "compacted", told(outcome), outcome.result)
     ending = "Nothing was compacted." if event.addressed_to is not None else "The built-in summary is made instead."
     words = _WORDS[outcome.kind]
-    return Attempt(event.reason, outcome.kind, f"jev, {event.reason} compaction: {words}: {outcome.detail}. {ending}")
+    return Attempt(event.reason, outcome.kind, f"{words}: {outcome.detail}. {ending}")
 
 
 def aborted(reason: CompactionReason) -> Attempt:
     """One that was aborted."""
-    return Attempt(reason, "aborted", f"jev, {reason} compaction: aborted.")
+    return Attempt(reason, "aborted", "aborted.")
 
 
-def told(reason: str, done: Compacted) -> str:
+def told(done: Compacted) -> str:
     """A success in one sentence."""
     requests = "1 request" if done.requests == 1 else f"{done.requests} requests"
     return (
-        f"jev, {reason} compaction: {done.kept} calls kept, {done.truncated} truncated, {done.dropped} dropped; "
+        f"{done.kept} calls kept, {done.truncated} truncated, {done.dropped} dropped; "
         f"about {done.reduction:.0%} less, in {done.milliseconds / 1000:.1f} s ({requests})."
     )
 

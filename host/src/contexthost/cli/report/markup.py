@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from html import escape
+from pathlib import Path
 from typing import Final
 
+from contexthost.cli.output import in_shell
 from contexthost.projection.breakdown import ORDER
 from contexthost.text import one_line, printable, shorten
 
-__all__ = ["CATEGORIES", "chip", "css", "day", "dollars", "number", "share", "text"]
+__all__ = ["CATEGORIES", "chip", "command", "css", "day", "dollars", "number", "share", "text"]
 
 CATEGORIES: Final = ORDER
 """From the bottom of the picture to its top."""
@@ -19,6 +21,12 @@ def text(value: object, length: int = 300) -> str:
     no control characters, no marks that reorder text, nothing that is markup."""
     raw = printable(str(value)[: 4 * length])
     return escape(shorten(one_line(raw), length), quote=True)
+
+
+def command(template: str, session: Path | None) -> str:
+    """A command line to copy, with the session's file for ``SESSION``: whole, however long its name is."""
+    name = "SESSION" if session is None else escape(in_shell(session), quote=True)
+    return text(template, 400).replace("SESSION", name)
 
 
 def css(category: str) -> str:

@@ -5,15 +5,25 @@ from __future__ import annotations
 import base64
 import hashlib
 import importlib.metadata
-import shlex
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from importlib.resources import files
 from typing import Final
 
+from contexthost.cli.output import file_name
 from contexthost.cli.report.chart import MARKS, changes_shown, chart, told
 from contexthost.cli.report.figures import Figures, WhatIf
-from contexthost.cli.report.markup import CATEGORIES, chip, css, day, dollars, number, share, text
+from contexthost.cli.report.markup import (
+    CATEGORIES,
+    chip,
+    command,
+    css,
+    day,
+    dollars,
+    number,
+    share,
+    text,
+)
 
 __all__ = ["page"]
 
@@ -87,7 +97,7 @@ def _head(figures: Figures) -> str:
         " / ".join(text(model[key], 60) for key in ("provider", "modelId") if model.get(key)),
         f"{number(life.turns)} {'turn' if life.turns == 1 else 'turns'}, {number(life.entries)} entries",
         day(life.points[-1].timestamp) if life.points else "",
-        f"<code>{text(session.path or session.id, 200)}</code>",
+        f"<code>{text(session.id if session.path is None else file_name(session.path), 200)}</code>",
     ]
     counted = (
         f"as the provider last counted; {number(figures.parts.tokens)} by our count, which this page uses"
@@ -196,11 +206,16 @@ def _largest(figures: Figures) -> str:
         f'<span class="row"><span><b>{text(one.what, 60)}</b> <span class="argument">{text(one.argument, 120)}</span> '
         f'<code class="quiet">{text(one.entry_id, 40)}</code></span>'
         f"<span><b>{number(one.tokens)}</b> {share(one.tokens, figures.parts.tokens)}</span></span>"
-        f'<span class="bar" style="width:{100 * one.tokens / most:.1f}%"></span></li>'
+        f'<span class="bar {css(one.category)}" title="{one.category}" style="width:{100 * one.tokens / most:.1f}%">'
+        "</span></li>"
         for one in largest
     )
-    about = "Tokens, and their share of the context."
-    return _section("largest", "The largest entries", about, f'<ol class="largest">{lines}</ol>')
+    kinds = {one.category for one in largest}
+    legend = "".join(f"<li>{chip(name)}{name}</li>" for name in CATEGORIES if name in kinds)
+    about = "Tokens, and their share of the context; the colour is that of the kind that most of them are."
+    return _section(
+        "largest", "The largest entries", about, f'<ul class="legend">{legend}</ul><ol class="largest">{lines}</ol>'
+    )
 
 
 def _what_if(figures: Figures) -> str:
@@ -230,14 +245,13 @@ def _card(figures: Figures, row: WhatIf, now: int) -> str:
             lines.append(f"{dollars(row.once)} once for the cache{pays}")
     money = f'<p class="money">{" · ".join(lines)}</p>' if lines else ""
     note = f"<p>{text(made.note, 400)}</p>" if made.note else ""
-    path = shlex.quote(str(figures.session.path or figures.session.id))
-    command = text(made.command.replace("SESSION", path), 400)
+    line = command(made.command, figures.session.path)
     return (
         f'<li class="card{" idle" if idle else ""}" data-figure="what-if" data-by="{text(row.by, 40)}" '
         f'data-value="{row.tokens}"><h3>{text(made.what, 80)}{by}</h3>'
         f'<p class="left"><strong>{sign}{number(row.tokens)}</strong> tokens{change}</p>'
         f'<span class="track"><span class="bar" style="width:{min(100.0, 100 * row.tokens / max(now, 1)):.1f}%"></span>'
-        f"</span>{money}{note}{f'<pre><code>{command}</code></pre>' if command else ''}</li>"
+        f"</span>{money}{note}{f'<pre><code>{line}</code></pre>' if line else ''}</li>"
     )
 
 
@@ -272,24 +286,23 @@ def _recoverable(figures: Figures) -> str:
 
 
 def _ways(figures: Figures) -> Iterator[str]:
-    path = shlex.quote(str(figures.session.path or figures.session.id))
     ways = (
         (
             "context_tree_query",
             "contexthost-masking",
             "the model reads an entry again by the id in its placeholder, or looks by tool, path, words or turn",
-            f"contexthost tree-query {path} --text WORDS",
+            "contexthost tree-query SESSION --text WORDS",
         ),
         (
             "recall",
             "contexthost-relay",
             "the model searches everything that was recorded, relayed and compacted parts and forks included",
-            f"contexthost recall {path} WORDS",
+            "contexthost recall SESSION WORDS",
         ),
     )
-    for tool, package, what, command in ways:
+    for tool, package, what, line in ways:
         how = (
-            f"for you: <code>{text(command, 400)}</code>"
+            f"for you: <code>{command(line, figures.session.path)}</code>"
             if tool in figures.tools
             else f"not installed: <code>pip install {package}</code>"
         )
