@@ -179,7 +179,11 @@ async def _look(arguments: Mapping[str, Any], ctx: Context) -> ToolResult:
     if arguments.get("fail"):
         raise LookupError("nothing there")
     if arguments.get("wait"):
-        await asyncio.sleep(3600)
+        try:
+            await asyncio.sleep(3600)
+        finally:
+            signal = ctx.signal
+            see("tool ended", None, ctx, aborted=signal is not None and signal.aborted)
     return ToolResult(f"looked at {arguments.get('what')} among {len(ctx.session.entries)} entries", details={"n": 1})
 
 
@@ -238,7 +242,10 @@ async def _run(arguments: str, ctx: Context) -> str | None:
     elif what == "die-later":
         ctx.call_later(0.2, die)
     elif what == "wait":
-        await hang("command", ctx)
+        try:
+            await hang("command", ctx)
+        finally:
+            see("command ended", None, ctx)
     elif what == "entries":
         return f"probe: {len(ctx.session.entries)} entries, leaf {ctx.session.leaf_id}, {ctx.snapshot.usage.window}"
     elif what == "fail":

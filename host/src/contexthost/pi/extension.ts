@@ -1004,7 +1004,7 @@ class Session {
         const connection = await this.reach(signal);
         const asked = { name: tool.name, toolCallId, arguments: given };
         const answer = await connection.request("tool/call", this.params(asked), limits.tool, signal);
-        if (!answer.ok) throw new Error(answer.message);
+        if (!answer.ok) throw new Error(failure(tool.name, answer));
         if (answer.value.isError) throw new Error(textOf(answer.value.content));
         return { content: answer.value.content, details: answer.value.details ?? {} };
       },
@@ -1024,7 +1024,7 @@ class Session {
         }
         const asked = { name: command.name, arguments: given };
         const answer = await connection.request("command/run", this.params(asked), limits.tool);
-        if (!answer.ok) this.notify(`/${command.name}: ${answer.message}`, "error");
+        if (!answer.ok) this.notify(`/${command.name}: ${failure("it", answer)}`, "error");
         else if (answer.value.text) this.notify(answer.value.text, "info");
       },
     });
@@ -1067,6 +1067,12 @@ function atMost(message: any): number {
   const blocks: any[] = Array.isArray(message.content) ? message.content : [message.content ?? message];
   const size = (block: any) => (block?.type === "image" ? 5000 : Buffer.byteLength(JSON.stringify(block) ?? ""));
   return blocks.reduce((sum, block) => sum + size(block), 100);
+}
+
+/** Why a tool or a command has no answer; for the model, too. */
+function failure(what: string, answer: Answer & { ok: false }): string {
+  if (answer.why !== "late") return answer.message;
+  return `${what} took longer than ${limits.tool} s and was ended (pi.toolSeconds in host.json is the limit)`;
 }
 
 /** The mark that addresses a compaction to one plugin: nonce, plugin, and what is left of the instructions. */
