@@ -372,6 +372,14 @@ def wait_gone(pid: int, seconds: float = 15.0) -> None:
         time.sleep(0.05)
 
 
+def change_extension(home: PiHome, old: str, new: str) -> None:
+    """Changes the installed extension."""
+    path = home.agent / "extensions" / "contexthost.ts"
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new))
+
+
 def at_start(home: PiHome, code: str) -> None:
     """What every Python that is started from now on does before anything else."""
     (home.packages / "sitecustomize.py").write_text(f"import os, time\n{code}\n")

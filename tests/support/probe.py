@@ -125,6 +125,8 @@ async def on_input(event: InputEvent, ctx: Context) -> Handled | Hold | Transfor
         await hang("released", ctx)
         if control(ctx).get("released") == "handle":
             return Handled()
+        if control(ctx).get("released") == "transform":
+            return Transform(event.text.upper())
     if event.text.startswith("transform: "):
         return Transform(event.text.removeprefix("transform: ").upper())
     if event.text.startswith("handled: "):
@@ -132,7 +134,7 @@ async def on_input(event: InputEvent, ctx: Context) -> Handled | Hold | Transfor
     if event.text.startswith("hold: ") and event.source != "extension":
         ctx.spawn(_compact_and_release(ctx))
         return Hold()
-    if event.text.startswith("keep: ") and event.source != "extension":
+    if event.text.startswith(control(ctx).get("keep", "keep: ")) and event.source != "extension":
         return Hold()  # and never released
     if event.text.startswith("park: ") and event.source != "extension":
         ctx.call_later(0.3, lambda: _release(ctx))
@@ -223,6 +225,8 @@ async def _run(arguments: str, ctx: Context) -> str | None:
     elif what == "compact-twice":
         results = await asyncio.gather(ctx.compact(to="probe"), ctx.compact(to="probe"), return_exceptions=True)
         return "probe: " + "; ".join(type(result).__name__ for result in results)
+    elif what == "release":
+        ctx.release_held()
     elif what == "status":
         ctx.ui.set_status(rest or None)
     elif what == "confirm":
