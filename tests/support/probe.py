@@ -121,6 +121,8 @@ async def on_input(event: InputEvent, ctx: Context) -> Handled | Hold | Transfor
     see("input", event, ctx, images=len(event.images))
     misbehave("input", ctx)
     await hang("input", ctx)
+    if "slowly" in event.text:
+        await asyncio.sleep(float(control(ctx).get("slow_seconds", 0.5)))
     if event.source == "extension":
         await hang("released", ctx)
         if control(ctx).get("released") == "handle":

@@ -736,6 +736,8 @@ class Session {
     const own = event.source === "extension" ? this.ownTry(event.text) : undefined;
     const result = await this.input(event, own);
     if (result.action === "handled") return result;
+    // Pi has looked for a compaction before `input`, and does not again: this run would be in the middle of one.
+    while (!this.over && (this.compacting?.nonce || (!this.running && !this.ctx.isIdle()))) await sleep(25);
     if (!this.running) this.startingSince = now();
     const queued = event.streamingBehavior !== undefined;
     this.passed.push({ text: result.text ?? event.text, at: Date.now(), queued, sending: own });
@@ -1162,6 +1164,10 @@ function readMark(instructions: string | undefined): [string, string | undefined
   const end = instructions.indexOf("\n");
   const [nonce, to] = instructions.slice(MARK.length, end < 0 ? undefined : end).split(":");
   return [nonce, to || undefined, (end < 0 ? "" : instructions.slice(end + 1)) || undefined];
+}
+
+function sleep(milliseconds: number): Promise<void> {
+  return new Promise((resolve) => setTimeout(resolve, milliseconds));
 }
 
 function textOf(content: any): string {
