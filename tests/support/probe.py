@@ -93,6 +93,7 @@ for _hook in EVENTS:
         "input",
         "session_before_compact",
         "boundary_threshold",
+        "session_shutdown",
         "turn_end",
     }:
         globals()[_hook] = _observer(_hook)
@@ -105,6 +106,16 @@ async def boundary_threshold(event: BoundaryThresholdEvent, ctx: Context) -> int
     await hang("boundary_threshold", ctx)
     wanted: dict[str, int] = control(ctx).get("from", {})
     return wanted.get(event.boundary)
+
+
+@hookimpl
+async def session_shutdown(event: Event, ctx: Context) -> None:
+    see("session_shutdown", event, ctx)
+    misbehave("session_shutdown", ctx)
+    await hang("session_shutdown", ctx)
+    if control(ctx).get("linger"):
+        await asyncio.sleep(float(control(ctx)["linger"]))
+        see("lingered", None, ctx)
 
 
 @hookimpl

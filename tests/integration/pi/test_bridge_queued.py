@@ -26,7 +26,9 @@ def answer(request: Received) -> Answer:
 
 
 @contextlib.contextmanager
-def queueing(root: Path, extensions: dict[str, str] | None = None, *, keep: str = "keep: ", **how: str) -> Iterator[PiHome]:
+def queueing(
+    root: Path, extensions: dict[str, str] | None = None, *, keep: str = "keep: ", **how: str
+) -> Iterator[PiHome]:
     """A home with a prompt template ``/look``, the probe, which keeps what begins with ``keep``, and extensions."""
     with live_home(root, answer) as home:
         home.probe(keep=keep, **how)
@@ -181,7 +183,9 @@ CHANGES = {
     ("change", "state"),
     [*((change, "busy") for change in CHANGES), ("a template", "idle"), ("an extension before ours", "idle")],
 )
-def test_what_came_with_another_text_is_recorded_as_soon_as_it_is_there(tmp_path: Path, change: str, state: str) -> None:
+def test_what_came_with_another_text_is_recorded_as_soon_as_it_is_there(
+    tmp_path: Path, change: str, state: str
+) -> None:
     extensions, how, text, changed = CHANGES[change]
     with queueing(tmp_path, extensions, **how) as home:
         with home.rpc() as pi:

@@ -52,10 +52,10 @@ def finish(pi: LivePi, numbers: Sequence[str], after: int, *, runs: int) -> None
     """Waits until all commands have been answered with success and so many runs have settled."""
 
     def settled() -> bool:
-        return sum(event["type"] == "agent_settled" for event in pi.events[after:]) >= runs
+        return [event["type"] for event in pi.events[after:]].count("agent_settled") >= runs
 
     pi.until(lambda: all(map(pi.answered, numbers)) and settled(), "the end of all")
-    assert [(pi.answered(number) or {})["success"] for number in numbers] == [True] * len(numbers)
+    assert [(pi.answered(number) or {}).get("success") for number in numbers] == [True] * len(numbers)
 
 
 def order(events: Sequence[dict[str, Any]]) -> list[str]:

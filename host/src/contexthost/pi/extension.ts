@@ -46,6 +46,7 @@ type Answer = { ok: true; value: any } | { ok: false; why: "late" | "gone" | "ab
 /** One Python process and the JSON-RPC connection to it: one message a line. */
 class Connection {
   alive = true;
+  serving = false; // a session, at whose end plugins have something to do
   readonly startedAt = now();
   private readonly child: ChildProcess;
   private readonly waiting = new Map<number, { done: (answer: Answer) => void; extend: (seconds: number) => void }>();
@@ -53,7 +54,10 @@ class Connection {
   private parts: Buffer[] = [];
   private errors = "";
   private readonly exited: Promise<void>;
-  private readonly killAtExit = () => this.kill();
+  /** When Pi ends without a word, as it does when its terminal has gone: who serves a session ends it by itself. */
+  private readonly killAtExit = () => {
+    if (!this.serving) this.kill();
+  };
 
   constructor(
     command: string[],
@@ -394,7 +398,7 @@ class Session {
     }
     if (!started.ok) return this.startFailed(connection, started);
     if (this.over) return;
-    this.ready = true;
+    this.ready = connection.serving = true;
     this.wants = new Set(started.value.wants);
     this.listen();
     this.reactivate();
