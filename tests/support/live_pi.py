@@ -177,6 +177,7 @@ class LivePi:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=errors,
+                process_group=0,
             )
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
@@ -372,9 +373,33 @@ def wait_gone(pid: int, seconds: float = 15.0) -> None:
         time.sleep(0.05)
 
 
+def change_extension(home: PiHome, old: str, new: str) -> None:
+    """Changes the installed extension."""
+    path = home.agent / "extensions" / "contexthost.ts"
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new))
+
+
 def at_start(home: PiHome, code: str) -> None:
     """What every Python that is started from now on does before anything else."""
     (home.packages / "sitecustomize.py").write_text(f"import os, time\n{code}\n")
+
+
+def wait_group_gone(group: int, seconds: float = 15.0) -> None:
+    """Waits for the end of all processes of a group; fails, and ends them, when they do not end."""
+    end = time.monotonic() + seconds
+    while _group_is_there(group):
+        if time.monotonic() > end:
+            os.killpg(group, signal.SIGKILL)
+            pytest.fail(f"processes of the group {group} were left behind")
+        time.sleep(0.05)
+
+
+def _group_is_there(group: int) -> bool:
+    table = subprocess.run(["ps", "-eo", "pgid=,stat="], capture_output=True, text=True, check=True).stdout
+    rows = [line.split() for line in table.splitlines()]
+    return any(int(row[0]) == group and not row[1].startswith("Z") for row in rows)
 
 
 def kill_python(pi: LivePi) -> int:

@@ -93,6 +93,7 @@ for _hook in EVENTS:
         "input",
         "session_before_compact",
         "boundary_threshold",
+        "session_shutdown",
         "turn_end",
     }:
         globals()[_hook] = _observer(_hook)
@@ -105,6 +106,16 @@ async def boundary_threshold(event: BoundaryThresholdEvent, ctx: Context) -> int
     await hang("boundary_threshold", ctx)
     wanted: dict[str, int] = control(ctx).get("from", {})
     return wanted.get(event.boundary)
+
+
+@hookimpl
+async def session_shutdown(event: Event, ctx: Context) -> None:
+    see("session_shutdown", event, ctx)
+    misbehave("session_shutdown", ctx)
+    await hang("session_shutdown", ctx)
+    if control(ctx).get("linger"):
+        await asyncio.sleep(float(control(ctx)["linger"]))
+        see("lingered", None, ctx)
 
 
 @hookimpl
@@ -121,10 +132,14 @@ async def on_input(event: InputEvent, ctx: Context) -> Handled | Hold | Transfor
     see("input", event, ctx, images=len(event.images))
     misbehave("input", ctx)
     await hang("input", ctx)
+    if "slowly" in event.text:
+        await asyncio.sleep(float(control(ctx).get("slow_seconds", 0.5)))
     if event.source == "extension":
         await hang("released", ctx)
         if control(ctx).get("released") == "handle":
             return Handled()
+        if control(ctx).get("released") == "transform":
+            return Transform(event.text.upper())
     if event.text.startswith("transform: "):
         return Transform(event.text.removeprefix("transform: ").upper())
     if event.text.startswith("handled: "):
@@ -132,7 +147,7 @@ async def on_input(event: InputEvent, ctx: Context) -> Handled | Hold | Transfor
     if event.text.startswith("hold: ") and event.source != "extension":
         ctx.spawn(_compact_and_release(ctx))
         return Hold()
-    if event.text.startswith("keep: ") and event.source != "extension":
+    if event.text.startswith(control(ctx).get("keep", "keep: ")) and event.source != "extension":
         return Hold()  # and never released
     if event.text.startswith("park: ") and event.source != "extension":
         ctx.call_later(0.3, lambda: _release(ctx))
@@ -179,7 +194,11 @@ async def _look(arguments: Mapping[str, Any], ctx: Context) -> ToolResult:
     if arguments.get("fail"):
         raise LookupError("nothing there")
     if arguments.get("wait"):
-        await asyncio.sleep(3600)
+        try:
+            await asyncio.sleep(3600)
+        finally:
+            signal = ctx.signal
+            see("tool ended", None, ctx, aborted=signal is not None and signal.aborted)
     return ToolResult(f"looked at {arguments.get('what')} among {len(ctx.session.entries)} entries", details={"n": 1})
 
 
@@ -219,6 +238,8 @@ async def _run(arguments: str, ctx: Context) -> str | None:
     elif what == "compact-twice":
         results = await asyncio.gather(ctx.compact(to="probe"), ctx.compact(to="probe"), return_exceptions=True)
         return "probe: " + "; ".join(type(result).__name__ for result in results)
+    elif what == "release":
+        ctx.release_held()
     elif what == "status":
         ctx.ui.set_status(rest or None)
     elif what == "confirm":
@@ -238,7 +259,10 @@ async def _run(arguments: str, ctx: Context) -> str | None:
     elif what == "die-later":
         ctx.call_later(0.2, die)
     elif what == "wait":
-        await hang("command", ctx)
+        try:
+            await hang("command", ctx)
+        finally:
+            see("command ended", None, ctx)
     elif what == "entries":
         return f"probe: {len(ctx.session.entries)} entries, leaf {ctx.session.leaf_id}, {ctx.snapshot.usage.window}"
     elif what == "fail":

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
+import tty
 from pathlib import Path
 from typing import Any
 
@@ -69,3 +71,43 @@ def test_a_request_that_cannot_even_be_begun_is_answered_and_the_next_one_too(tm
     refused, greeted = served(tmp_path, start, cancel, greeting(2), answers=2)
     assert (refused["id"], refused["error"]["code"]) == (1, -32603)
     assert (greeted["id"], greeted["result"]["protocol"]) == (2, 1)
+
+
+def by_signals(home: Path, given: int, *numbers: signal.Signals) -> int:
+    """What becomes of it when these come, in this order, once it has greeted; its exit code."""
+    with subprocess.Popen(
+        [sys.executable, "-P", "-m", "contexthost", "pi", "serve"],
+        env={**os.environ, "CONTEXTHOST_HOME": str(home)},
+        stdin=given,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert json.loads(process.stdout.readline())["result"]["protocol"] == 1
+        for number in numbers:
+            process.send_signal(number)
+        code = process.wait(60)
+        assert b"Traceback" not in process.stderr.read()
+    return code
+
+
+def test_signals_are_left_to_pi_but_for_the_one_that_asks_it_to_end(tmp_path: Path) -> None:
+    reading, writing = os.pipe()
+    os.write(writing, json.dumps({"jsonrpc": "2.0", **greeting(1)}).encode() + b"\n")
+    try:  # its input stays open, as when Pi lives on
+        assert by_signals(tmp_path, reading, signal.SIGINT, signal.SIGHUP, signal.SIGINT, signal.SIGTERM) == 0
+    finally:
+        os.close(reading)
+        os.close(writing)
+
+
+def test_at_a_terminal_the_user_may_interrupt_it(tmp_path: Path) -> None:
+    typing, terminal = os.openpty()
+    tty.setraw(terminal)
+    os.write(typing, json.dumps({"jsonrpc": "2.0", **greeting(1)}).encode() + b"\n")
+    try:
+        assert by_signals(tmp_path, terminal, signal.SIGINT) == 130
+    finally:
+        os.close(terminal)
+        os.close(typing)

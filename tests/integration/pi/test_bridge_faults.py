@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from support.live_pi import LivePi, PiHome, check_mirror, helper, live_home, python_sides, texts, wait_gone
+from support.live_pi import LivePi, change_extension, check_mirror, helper, live_home, python_sides, texts, wait_gone
 from support.model_server import Answer, Received, call, say
 
 SMALL = {"compaction": {"keepRecentTokens": 10, "reserveTokens": 16384}}
@@ -122,14 +122,6 @@ def test_pi_is_killed_while_python_works(tmp_path: Path, works: str) -> None:
         pi.close()
 
 
-def broken(home: PiHome, old: str, new: str) -> None:
-    """Changes the installed extension."""
-    path = home.agent / "extensions" / "contexthost.ts"
-    text = path.read_text()
-    assert old in text
-    path.write_text(text.replace(old, new))
-
-
 @pytest.mark.parametrize(
     ("old", "new", "note"),
     [
@@ -145,7 +137,7 @@ def test_a_python_side_that_cannot_work_is_told_once_and_pi_is_as_without_it(
     with live_home(tmp_path, answer) as home:
         home.probe()
         home.install()
-        broken(home, old, new)
+        change_extension(home, old, new)
         with home.rpc() as pi:
             pi.prompt("First.")
             pi.prompt("Second.")

@@ -79,6 +79,7 @@ class Bridge:
         self._runtime: Runtime | None = None
         self._hooks: Hooks | None = None
         self._ended = False
+        self._ending: asyncio.Task[Any] | None = None
         self._running: dict[int | str, tuple[asyncio.Task[Any], AbortSignal]] = {}
         self._notices: set[asyncio.Task[Any]] = set()
         self._watching: tuple[bool, bool] = (False, False)
@@ -282,6 +283,7 @@ class Bridge:
         asyncio.get_running_loop().call_later(_LOCK_RETRY_SECONDS, self._keep_lock, attempt + 1)
 
     async def _end(self, message: Message) -> Any:
+        self._ending = asyncio.current_task()
         await self._shut_down(message.event.get("reason"), text_or_none(message.event.get("targetSessionFile")))
         return {}
 
@@ -300,12 +302,14 @@ class Bridge:
         await self._runtime.close()
 
     async def close(self) -> None:
-        """Pi has gone: ends the session, if Pi did not say so itself."""
+        """Pi has gone: ends the session, if Pi did not say so itself; plugins have their time in any case."""
         own = asyncio.current_task()
         for task, signal in list(self._running.values()):
             signal.abort("Pi has ended")
-            if task is not own:
+            if task not in (own, self._ending):
                 task.cancel()
+        if self._ending is not None:
+            await asyncio.wait([self._ending])
         await self._shut_down("quit", None)
 
     def _find_entry(self, entry_id: str) -> Entry | None:

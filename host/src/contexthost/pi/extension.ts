@@ -7,6 +7,7 @@
  * here. The protocol is described in contexthost's docs/pi-bridge.md.
  */
 
+import { AsyncLocalStorage } from "node:async_hooks";
 import { type ChildProcess, spawn } from "node:child_process";
 import { createHash, randomUUID } from "node:crypto";
 
@@ -46,6 +47,7 @@ type Answer = { ok: true; value: any } | { ok: false; why: "late" | "gone" | "ab
 /** One Python process and the JSON-RPC connection to it: one message a line. */
 class Connection {
   alive = true;
+  serving = false; // a session, at whose end plugins have something to do
   readonly startedAt = now();
   private readonly child: ChildProcess;
   private readonly waiting = new Map<number, { done: (answer: Answer) => void; extend: (seconds: number) => void }>();
@@ -53,7 +55,10 @@ class Connection {
   private parts: Buffer[] = [];
   private errors = "";
   private readonly exited: Promise<void>;
-  private readonly killAtExit = () => this.kill();
+  /** When Pi ends without a word, as it does when its terminal has gone: who serves a session ends it by itself. */
+  private readonly killAtExit = () => {
+    if (!this.serving) this.kill();
+  };
 
   constructor(
     command: string[],
@@ -192,6 +197,13 @@ class Connection {
 type HeldInput = { id: string; order: number; text: string; images: any[] };
 /** A message on its way into Pi: how often it was tried, how often a try came through `input`, what it was held as. */
 type Sending = { text: string; tries: number; passed: number; held: string[]; done?: (problem?: string) => void };
+/** One try, until it has come through `input`. */
+type Try = { sending?: Sending };
+/** What went through `input` and is not in the session yet: since when, and whether it was to go into Pi's queue. */
+type Passed = { text: string; at: number; queued: boolean; sending?: Sending };
+
+/** The try that the running code belongs to: its text may have been changed before our own `input` handler sees it. */
+const trying = new AsyncLocalStorage<Try>();
 
 /** A compaction that goes on: its mark, whom it is addressed to, and why that plugin did not make it. */
 type Compacting = { nonce: string; to?: string; problem?: string };
@@ -235,6 +247,8 @@ class Session {
   private order = 0;
   private holdTimer?: ReturnType<typeof setTimeout>;
   private sending: Sending[] = [];
+  private passed: Passed[] = [];
+  private arriving: { sending: Sending; after: string | null }[] = []; // Pi is appending their entries
   // The compaction that is going on, as far as this extension knows.
   private compacting?: Compacting;
   private addressedTo?: string;
@@ -244,7 +258,7 @@ class Session {
     for (const command of INSTALLED.commands) this.registerCommand(command);
     pi.on("session_start", (event: any, ctx: any) => this.begin(event, ctx));
     pi.on("session_shutdown", (event: any) => this.end(event));
-    pi.on("input", (event: any) => this.track(this.input(event)));
+    pi.on("input", (event: any) => this.track(event));
     pi.on("session_before_compact", (event: any) => this.beforeCompact(event));
     pi.on("session_compact", (event: any) => this.compacted(event));
     pi.on("session_compact_failed", (event: any) => this.compactFailed(event));
@@ -275,7 +289,10 @@ class Session {
         fromExtension: event.fromExtension,
       });
     });
-    pi.on("message_end", (event: any) => this.listen(event.message));
+    pi.on("message_end", (event: any) => {
+      this.listen(event.message);
+      if (event.message.role === "user") this.arrives(event.message);
+    });
     pi.on("agent_end", () => this.listen());
     pi.on("model_select", (event: any) => this.modelSelected(event));
   }
@@ -404,7 +421,7 @@ class Session {
     }
     if (!started.ok) return this.startFailed(connection, started);
     if (this.over) return;
-    this.ready = true;
+    this.ready = connection.serving = true;
     this.wants = new Set(started.value.wants);
     this.listen();
     this.reactivate();
@@ -522,6 +539,7 @@ class Session {
   }
 
   private async end(event: any): Promise<void> {
+    this.confirm();
     this.over = true;
     clearInterval(this.heartbeat);
     clearTimeout(this.holdTimer);
@@ -543,21 +561,20 @@ class Session {
   private news(): any {
     const manager = this.ctx.sessionManager;
     const leaf: string | null = manager.getLeafId();
-    const fresh = this.leafMoved ? undefined : this.behindLeaf(leaf);
+    const fresh = this.leafMoved ? undefined : this.between(this.sentLeaf, leaf);
     if (fresh?.length === 0) return undefined;
     const from = this.sent;
     const entries = fresh ?? manager.getEntries().slice(from);
     this.leafMoved = false;
     this.sent = from + entries.length;
     this.sentLeaf = leaf;
-    this.confirm(entries);
     return { from, leaf, entries };
   }
 
   /** What was appended to the branch: every entry becomes the leaf, so all lie between the old leaf and the new. */
-  private behindLeaf(leaf: string | null): any[] | undefined {
+  private between(oldLeaf: string | null, leaf: string | null): any[] | undefined {
     const fresh: any[] = [];
-    for (let at = leaf; at !== this.sentLeaf; at = fresh[fresh.length - 1].parentId ?? null) {
+    for (let at = leaf; at !== oldLeaf; at = fresh[fresh.length - 1].parentId ?? null) {
       const entry = at === null || fresh.length > 1000 ? undefined : this.ctx.sessionManager.getEntry(at);
       if (!entry) return undefined; // not on the same branch: all entries must be looked at
       fresh.push(entry);
@@ -742,21 +759,37 @@ class Session {
 
   // Input, held and sent ------------------------------------------------------------------------------------------------
 
-  private async track(looked: Promise<any>): Promise<any> {
+  private track(event: any): Promise<any> {
+    const looked = this.look(event);
     this.inputs.add(looked);
-    try {
-      const result = await looked;
-      if (result.action !== "handled" && !this.running) this.startingSince = now();
-      return result;
-    } finally {
-      this.inputs.delete(looked);
-    }
+    return looked.finally(() => this.inputs.delete(looked));
   }
 
-  private async input(event: any): Promise<any> {
+  private async look(event: any): Promise<any> {
+    const own = event.source === "extension" ? this.ownTry(event.text) : undefined;
+    const result = await this.input(event, own);
+    if (result.action === "handled") return result;
+    // Pi has looked for a compaction before `input`, and does not again: this run would be in the middle of one.
+    while (!this.over && (this.compacting?.nonce || (!this.running && !this.ctx.isIdle()))) await sleep(25);
+    if (!this.running) this.startingSince = now();
+    const queued = event.streamingBehavior !== undefined;
+    this.passed.push({ text: result.text ?? event.text, at: Date.now(), queued, sending: own });
+    return result;
+  }
+
+  /** Which of our messages this input is; by its text only where Pi has put a try off, and the code is another's. */
+  private ownTry(text: string): Sending | undefined {
+    const current = trying.getStore();
+    const own = current?.sending;
+    if (current && own) {
+      current.sending = undefined;
+      return own;
+    }
+    return this.sending.find((sending) => sending.text === text && sending.passed < sending.tries);
+  }
+
+  private async input(event: any, own: Sending | undefined): Promise<any> {
     const order = ++this.order;
-    const fits = (sending: Sending) => sending.text === event.text && sending.passed < sending.tries;
-    const own = event.source === "extension" ? this.sending.find(fits) : undefined;
     if (own) {
       if (own.passed++ > 0) return { action: "handled" }; // a second try of what has gone through already
     } else if (this.holding) return this.hold(order, event.text, event.images);
@@ -771,14 +804,15 @@ class Session {
     const text = answer?.text ?? event.text;
     const images = answer?.images ?? event.images;
     if (answer?.action === "handled") {
-      if (own && own.held.length > 0) this.pi.appendEntry(SENT, { ids: own.held, handled: true });
+      if (own) {
+        this.record(own.held, { handled: true });
+        this.finish(own);
+      }
       return { action: "handled" };
     }
     const mayHold = this.ctx.mode === "tui" || this.ctx.mode === "rpc"; // the others end after this prompt
     if (!own && !this.over && mayHold && (answer?.action === "hold" || this.holding)) return this.hold(order, text, images);
-    if (answer?.text === undefined) return { action: "continue" };
-    if (own) own.text = text;
-    return { action: "transform", text, images };
+    return answer?.text === undefined ? { action: "continue" } : { action: "transform", text, images };
   }
 
   private hold(order: number, text: string, images: any[] | undefined): any {
@@ -820,11 +854,11 @@ class Session {
     this.holding = this.releasing = false;
     clearTimeout(this.holdTimer);
     const ids = items.map((item) => item.id);
-    this.pi.appendEntry(SENT, { ids });
+    this.record(ids, {});
     const text = joined(items);
     const done = (problem?: string) => {
       if (!problem) return;
-      this.pi.appendEntry(SENT, { ids, returned: true });
+      this.record(ids, { returned: true });
       this.offer(text, `contexthost: a held message could not be sent (${problem})`, imageCount(items));
     };
     // A template or skill is expanded as it would have been; a command never gets here.
@@ -847,11 +881,12 @@ class Session {
         return;
       }
       if (sending.tries >= 20) {
-        this.drop(sending, "Pi did not take it");
+        this.finish(sending, "Pi did not take it");
         return;
       }
       sending.tries++;
-      this.pi.sendUserMessage(content, { deliverAs: "followUp", expandPromptTemplates: expand });
+      const send = () => this.pi.sendUserMessage(content, { deliverAs: "followUp", expandPromptTemplates: expand });
+      trying.run({ sending }, send);
       setTimeout(attempt, 250 * sending.tries);
     };
     attempt();
@@ -863,29 +898,67 @@ class Session {
     return others || this.inputs.size > 0 || now() - this.startingSince < STARTING;
   }
 
-  private drop(sending: Sending, problem: string): void {
-    this.sending = this.sending.filter((other) => other !== sending);
+  private finish(sending: Sending, problem?: string): void {
     sending.done?.(problem);
+    sending.done = undefined;
+    const late = !problem && sending.passed < sending.tries; // one more try of it may come
+    if (!late) this.sending = this.sending.filter((other) => other !== sending);
   }
 
-  /** The entries of sent messages have appeared. */
-  private confirm(entries: any[]): void {
-    if (this.sending.length === 0) return;
-    for (const entry of entries) {
-      if (entry.type !== "message" || entry.message?.role !== "user") continue;
-      const text = textOf(entry.message.content);
-      const found = this.sending.find((sending) => sending.passed > 0 && sending.done && sending.text === text);
-      found?.done?.();
-      if (found) found.done = undefined;
+  /**
+   * A user's message is about to get into the session: one of those that have passed. Pi stamps each just behind
+   * `input`; a text that nobody sent was changed there, by a template or another extension.
+   */
+  private arrives(message: any): void {
+    const text = textOf(message.content);
+    const before = this.passed.filter((one) => one.at <= message.timestamp);
+    const found = before.find((one) => one.text === text) ?? before.pop();
+    if (!found) return;
+    this.passed.splice(this.passed.indexOf(found), 1);
+    if (!found.sending) return;
+    this.arriving.push({ sending: found.sending, after: this.ctx.sessionManager.getLeafId() });
+    setTimeout(() => this.confirm(), 0); // Pi appends the entry when all extensions have seen the message
+  }
+
+  /** The entries of sent messages have appeared. What the next start could not tell from a text is recorded. */
+  private confirm(): void {
+    if (this.over) return;
+    for (const one of this.arriving.splice(0)) {
+      const { sending, after } = one;
+      const appended = this.between(after, this.ctx.sessionManager.getLeafId());
+      const entry = appended?.find((entry) => entry.type === "message" && entry.message.role === "user");
+      if (entry) {
+        if (textOf(entry.message.content) !== sending.text) this.record(sending.held, { arrived: true });
+        this.sync();
+        this.finish(sending);
+      } else if (this.running) {
+        this.arriving.push(one);
+        setTimeout(() => this.confirm(), 10);
+      } else this.finish(sending, "it could not be written");
     }
-    this.sending = this.sending.filter((sending) => sending.done || sending.passed === 0 || sending.passed < sending.tries);
   }
 
-  /** After a run: what went through `input` is in, although its text may have been changed on the way. */
+  /** After a run: what was queued and is neither there nor in the queue any more was taken out of it, by its user. */
   private settleSending(): void {
+    this.confirm();
     if (this.ctx.hasPendingMessages()) return;
-    for (const sending of this.sending) if (sending.passed > 0) sending.done?.();
-    this.sending = this.sending.filter((sending) => sending.passed < sending.tries);
+    for (const one of this.passed.splice(0)) {
+      if (!one.queued && Date.now() - one.at < STARTING) this.passed.push(one); // its run has not begun
+      else if (one.sending && one.queued) {
+        this.record(one.sending.held, { returned: true });
+        this.finish(one.sending);
+      } else if (one.sending) this.finish(one.sending, "Pi did not take it");
+    }
+  }
+
+  /** Records that held input is sent, or what became of it. Where that fails (a full disk) the input matters more. */
+  private record(ids: string[], what: { arrived?: true; returned?: true; handled?: true }): void {
+    if (ids.length === 0) return;
+    try {
+      this.pi.appendEntry(SENT, { ids, ...what });
+    } catch (error) {
+      this.tellOnce("record", `contexthost: the session cannot be written: ${(error as Error).message}`, "error");
+    }
   }
 
   /** At the end of the session: held input never goes into another one. */
@@ -893,33 +966,47 @@ class Session {
     if (this.held.length === 0 || this.ctx.mode !== "tui" || reason === "quit") return; // found at the next start
     const items = this.held.sort((a, b) => a.order - b.order);
     this.held = [];
-    this.pi.appendEntry(SENT, { ids: items.map((item) => item.id), returned: true });
+    this.record(items.map((item) => item.id), { returned: true });
     this.offer(joined(items), "contexthost: a held message was not sent", imageCount(items));
   }
 
-  /** At the start: what was held when the session ended, and never sent. */
+  /**
+   * At the start: what was held when the session ended, and never sent; or was sent, and Pi ended before the message
+   * itself was there: no user's message behind has its text, and no record says that it came in with another one.
+   */
   private giveBackLeftOver(): void {
     if (this.ctx.mode !== "tui" && this.ctx.mode !== "rpc") return;
     const manager = this.ctx.sessionManager;
     const left = new Map<string, any>();
-    const reloaded = this.reason.reason === "reload"; // what Pi had been given then it still has
-    const onTheWay = new Set<string>(); // recorded as sent; Pi may have ended before the message itself was there
+    let onTheWay: { ids: string[]; text: string; at: number }[] = [];
+    const settled = (ids: string[]) => {
+      for (const id of ids) left.delete(id);
+      onTheWay = onTheWay.filter((sent) => sent.ids.some((id) => left.has(id)));
+    };
     for (const entry of manager.getEntries()) {
-      if (entry.type === "message" && entry.message?.role === "user") {
-        for (const id of onTheWay) left.delete(id);
-        onTheWay.clear();
+      if (onTheWay.length > 0 && entry.type === "message" && entry.message?.role === "user") {
+        const text = textOf(entry.message.content);
+        settled(onTheWay.find((sent) => sent.text === text)?.ids ?? []);
       }
       if (entry.type !== "custom") continue;
-      if (entry.customType === HELD && entry.data?.session === manager.getSessionId()) left.set(entry.data.id, entry.data);
+      const data = entry.data ?? {};
+      if (entry.customType === HELD && data.session === manager.getSessionId()) left.set(data.id, data);
       if (entry.customType !== SENT) continue;
-      for (const id of entry.data?.ids ?? []) {
-        if (entry.data.returned || entry.data.handled || reloaded) left.delete(id);
-        else onTheWay.add(id);
+      const ids: string[] = data.ids ?? [];
+      const items = ids.flatMap((id) => left.get(id) ?? []);
+      if (data.returned || data.handled || data.arrived) settled(ids);
+      else if (items.length > 0) onTheWay.push({ ids, text: joined(items), at: Date.parse(entry.timestamp) });
+    }
+    if (this.reason.reason === "reload" && this.ctx.hasPendingMessages()) {
+      // Pi still has its queue: what is in there arrives, or is found at the next start.
+      for (const { ids, text, at } of onTheWay) {
+        this.passed.push({ text, at, queued: false, sending: { text, tries: 1, passed: 1, held: ids } });
+        for (const id of ids) left.delete(id);
       }
     }
     if (left.size === 0) return;
     const items = [...left.values()];
-    this.pi.appendEntry(SENT, { ids: items.map((item) => item.id), returned: true });
+    this.record(items.map((item) => item.id), { returned: true });
     const text = items.map((item) => item.text).join("\n\n");
     const images = items.reduce((sum, item) => sum + (item.images ?? 0), 0);
     this.offer(text, "contexthost: a message was held back when this session ended, and not sent", images);
@@ -1034,7 +1121,7 @@ class Session {
         const connection = await this.reach(signal);
         const asked = { name: tool.name, toolCallId, arguments: given };
         const answer = await connection.request("tool/call", this.params(asked), limits.tool, signal);
-        if (!answer.ok) throw new Error(answer.message);
+        if (!answer.ok) throw new Error(failure(tool.name, answer));
         if (answer.value.isError) throw new Error(textOf(answer.value.content));
         return { content: answer.value.content, details: answer.value.details ?? {} };
       },
@@ -1054,7 +1141,7 @@ class Session {
         }
         const asked = { name: command.name, arguments: given };
         const answer = await connection.request("command/run", this.params(asked), limits.tool);
-        if (!answer.ok) this.notify(`/${command.name}: ${answer.message}`, "error");
+        if (!answer.ok) this.notify(`/${command.name}: ${failure("it", answer)}`, "error");
         else if (answer.value.text) this.notify(answer.value.text, "info");
       },
     });
@@ -1103,12 +1190,22 @@ function atMost(message: any): number {
   return blocks.reduce((sum, block) => sum + size(block), 100);
 }
 
+/** Why a tool or a command has no answer; for the model, too. */
+function failure(what: string, answer: Answer & { ok: false }): string {
+  if (answer.why !== "late") return answer.message;
+  return `${what} took longer than ${limits.tool} s and was ended (pi.toolSeconds in host.json is the limit)`;
+}
+
 /** The mark that addresses a compaction to one plugin: nonce, plugin, and what is left of the instructions. */
 function readMark(instructions: string | undefined): [string, string | undefined, string | undefined] {
   if (!instructions?.startsWith(MARK)) return ["", undefined, instructions];
   const end = instructions.indexOf("\n");
   const [nonce, to] = instructions.slice(MARK.length, end < 0 ? undefined : end).split(":");
   return [nonce, to || undefined, (end < 0 ? "" : instructions.slice(end + 1)) || undefined];
+}
+
+function sleep(milliseconds: number): Promise<void> {
+  return new Promise((resolve) => setTimeout(resolve, milliseconds));
 }
 
 function textOf(content: any): string {

@@ -10,6 +10,7 @@ import logging
 import logging.handlers
 import os
 import selectors
+import signal
 import sys
 import threading
 import time
@@ -23,6 +24,9 @@ __all__ = ["serve"]
 
 _END_SECONDS: Final = 5.0
 """How long this process may go on after Pi has gone: plugins end their work, then it ends in any case."""
+
+_TERM_SECONDS: Final = 2.0
+"""How long a SIGTERM waits for Pi to end the session: Pi may have got it too."""
 
 _LOG_BYTES: Final = 1_000_000
 
@@ -61,10 +65,28 @@ async def _serve(read_fd: int, write_fd: int) -> None:
         read_fd, write_fd, receive=lambda message: bridge.receive(message), closed=over.set, ended=_end_in_any_case
     )
     bridge = Bridge(peer)
+    if not os.isatty(read_fd):
+        _leave_signals_to_pi(asyncio.get_running_loop(), over)
     peer.start()
     await over.wait()
     await bridge.close()
     peer.finish(1.0)
+
+
+def _leave_signals_to_pi(loop: asyncio.AbstractEventLoop, over: asyncio.Event) -> None:
+    """What a closed terminal, a shell or a supervisor sends goes to the whole group of processes. It is meant for Pi,
+    which then ends the session; here it would cost plugins their `session_shutdown`.
+
+    Nothing is ignored, because programs that plugins start would inherit that.
+    """
+
+    def terminate(*_: object) -> None:
+        _end_in_any_case()  # also when a plugin blocks the loop
+        loop.call_soon_threadsafe(loop.call_later, _TERM_SECONDS, over.set)
+
+    signal.signal(signal.SIGINT, lambda *_: None)
+    signal.signal(signal.SIGHUP, lambda *_: None)
+    signal.signal(signal.SIGTERM, terminate)
 
 
 def _end_in_any_case() -> None:
