@@ -208,7 +208,7 @@ class Bridge:
     def _start(self, message: Message) -> None:
         """Hydrates at once, before the next message is taken: what comes next goes on from here."""
         if self._mirror is not None and self._runtime is not None:
-            self._serve(message, self._restart(message))
+            self._refuse(message, INVALID, "the session has started already")
             return
         try:
             self._mirror = Mirror.hydrate(message.event, message.sync)
@@ -233,9 +233,6 @@ class Bridge:
         self._serve(message, self._started(message.event), "run")
         for lane in ("input", "compaction"):
             self._lanes[lane] = self._lanes["run"].fork()
-
-    async def _restart(self, message: Message) -> Any:
-        raise Refused(INVALID, "the session has started already")
 
     async def _started(self, event: Mapping[str, Any]) -> Any:
         assert self._runtime is not None
