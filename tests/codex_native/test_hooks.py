@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,6 +19,7 @@ from contexthost.context import AbortSignal, Context, ModelInfo
 from contexthost.events import (
     BeforeProviderHeadersEvent,
     BeforeProviderRequestEvent,
+    BoundaryThresholdEvent,
     SessionBeforeCompactEvent,
     TurnEndEvent,
 )
@@ -221,17 +223,20 @@ def test_a_full_turn_is_compacted_and_a_failure_told() -> None:
 
 
 @pytest.mark.parametrize(
-    ("tokens", "settings", "compacted"),
+    ("tokens", "settings", "compacted", "threshold"),
     [
-        (95_999, CompactionSettings(reserve_tokens=100_000), False),
-        (96_000, CompactionSettings(reserve_tokens=100_000), True),
-        (96_000, CompactionSettings(), False),
-        (190_000, CompactionSettings(enabled=False), False),
+        (95_999, CompactionSettings(reserve_tokens=100_000), False, 96_000),
+        (96_000, CompactionSettings(reserve_tokens=100_000), True, 96_000),
+        (96_000, CompactionSettings(), False, 179_616),
+        (190_000, CompactionSettings(enabled=False), False, sys.maxsize),
     ],
 )
-def test_the_hosts_own_limit_is_the_sessions(tokens: int, settings: CompactionSettings, compacted: bool) -> None:
+def test_the_hosts_own_limit_is_the_sessions(
+    tokens: int, settings: CompactionSettings, compacted: bool, threshold: int
+) -> None:
     event, fake = full_turn(tokens)
     fake.compaction_settings = settings
+    assert plugin.boundary_threshold(BoundaryThresholdEvent(boundary="turn_end"), fake.ctx) == threshold
     assert asyncio.run(plugin.turn_end(event, fake.ctx)) is None
     assert bool(fake.ui.told) is compacted  # told, because the attempt has no credential
 
@@ -262,6 +267,15 @@ def test_a_turn_that_failed_or_that_another_plugin_compacts_is_left_alone(change
 )
 def test_the_threshold_within_a_run(window: int, ratio: float, threshold: int | None) -> None:
     assert run_threshold(window, ratio, 16_384) == threshold
+
+
+def test_a_model_that_cannot_compact_wants_no_boundary() -> None:
+    _, fake = full_turn()
+    asked = BoundaryThresholdEvent(boundary="turn_end")
+    assert plugin.boundary_threshold(asked, fake.ctx) == 179_616
+    for model in (ModelInfo(provider="sub-api", id="gpt-5", api="openai-completions"), None):
+        fake.model = model
+        assert plugin.boundary_threshold(asked, fake.ctx) == sys.maxsize
 
 
 def test_a_request_of_a_hundred_thousand_entries_costs_what_came_after_the_checkpoint(

@@ -12,7 +12,14 @@ import pytest
 
 import contexthost_masking
 from contexthost.context import Context
-from contexthost.events import AgentBeforeSettleEvent, Boundary, Outcome, SessionStartEvent, TurnEndEvent
+from contexthost.events import (
+    AgentBeforeSettleEvent,
+    Boundary,
+    BoundaryThresholdEvent,
+    Outcome,
+    SessionStartEvent,
+    TurnEndEvent,
+)
 from contexthost.plugins import PluginManager
 from contexthost.projection import ContextEditDraft, ProjectionAuthority
 from contexthost_masking.settings import MaskingSettings
@@ -56,6 +63,16 @@ def end_turn(
     )
     known = Surroundings(authority, reserve=reserve).ctx
     return list(asyncio.run(manager.chain("turn_end", event, lambda name: known)).answers)
+
+
+def numbers(manager: PluginManager, reserve: int) -> dict[str, Any]:
+    """From how many tokens on it wants which boundary."""
+    known = Surroundings(full_session()[0], reserve=reserve).ctx
+    named = {}
+    for boundary in ("turn_end", "agent_before_settle"):
+        asked = BoundaryThresholdEvent(boundary=boundary)
+        ((_, named[boundary]),) = asyncio.run(manager.chain("boundary_threshold", asked, lambda name: known)).answers
+    return named
 
 
 def full_session(usage: int = 60_000) -> tuple[ProjectionAuthority, list[str]]:
@@ -134,6 +151,30 @@ def test_urgent_is_above_its_share_or_within_4000_tokens_of_the_hosts_limit(
     manager: PluginManager, usage: int, reserve: int, masked: bool
 ) -> None:
     assert bool(end_turn(manager, full_session(usage=usage)[0], reserve=reserve)) is masked
+
+
+@pytest.mark.parametrize(
+    ("reserve", "turn_end"),
+    [
+        (16_384, 79_616),  # urgent within 4,000 tokens of 83,616
+        (50_000, 50_000),  # urgent from 46,000 on, but nothing is masked below the trigger
+    ],
+)
+def test_the_numbers_that_it_names_are_those_from_which_it_masks(
+    manager: PluginManager, reserve: int, turn_end: int
+) -> None:
+    assert numbers(manager, reserve) == {"turn_end": turn_end, "agent_before_settle": 50_000}
+    for usage in (turn_end - 1, turn_end):
+        authority, _ = full_session(usage)
+        assert bool(end_turn(manager, authority, reserve=reserve)) is (usage == turn_end)
+    for usage in (49_999, 50_000):
+        authority, _ = full_session(usage)
+        assert bool(settle(manager, authority)) is (usage == 50_000)
+
+
+def test_switched_off_it_wants_no_boundary(manager: PluginManager, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CONTEXTHOST_MASKING__ENABLED", "false")
+    assert numbers(manager, 16_384) == {"turn_end": sys.maxsize, "agent_before_settle": sys.maxsize}
 
 
 @pytest.mark.parametrize("outcome", ["error", "aborted"])
