@@ -244,6 +244,14 @@ def test_what_is_not_installed_is_said_and_never_fetched(home: Home, monkeypatch
     assert sorted(home.root.rglob("*")) == before
 
 
+def test_a_token_in_an_address_is_not_shown(home: Home) -> None:
+    source = "git:https://me:s3cret@example.com/me/tools@v1"
+    home.settings(packages=[source, {"source": source.replace("me:", ""), "extensions": 7}])
+    told = "\n".join(home.look().unknown)
+    assert "git:https://…@example.com/me/tools@v1 of " in told
+    assert "s3cret" not in told
+
+
 @pytest.mark.parametrize(
     ("content", "why"),
     [

@@ -14,7 +14,7 @@ from typing import Any, Final, Literal
 
 from contexthost.pi.patterns import NotUnderstood, expand, ignored, is_glob, matches
 from contexthost.pi.settings import PiSettings, read_json
-from contexthost.pi.sources import Source, resolved, source_of
+from contexthost.pi.sources import Source, resolved, source_of, without_credentials
 
 __all__ = ["Loaded", "loaded_extensions"]
 
@@ -139,7 +139,8 @@ class _Look:
         patterns = options.get("extensions")
         if patterns is None or (isinstance(patterns, list) and all(isinstance(one, str) for one in patterns)):
             return patterns
-        self.unknown.append(f"{settings.file}: `extensions` of {text} is no list of texts and was passed over")
+        shown = without_credentials(text)
+        self.unknown.append(f"{settings.file}: `extensions` of {shown} is no list of texts and was passed over")
         return None
 
     def _add_delta(self, files: Sequence[Path], patterns: Sequence[str], base: Path) -> None:
@@ -281,7 +282,8 @@ def _entry_points(directory: Path) -> list[Path] | None:
 
 def _not_installed(text: str, source: Source, place: Path, settings: PiSettings) -> str:
     more = " (npm's global directory, where older versions put it, is not asked for)" if source.kind == "npm" else ""
-    return f"{text} of {settings.file} is not in {place}{more}: whether it takes part in compactions is not known"
+    shown = without_credentials(text)
+    return f"{shown} of {settings.file} is not in {place}{more}: whether it takes part in compactions is not known"
 
 
 def _is_pattern(entry: str) -> bool:

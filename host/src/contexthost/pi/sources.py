@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final, Literal
 from urllib.parse import unquote, urlsplit
 
-__all__ = ["Source", "resolved", "source_of"]
+__all__ = ["Source", "resolved", "source_of", "without_credentials"]
 
 _NOT_LOCAL: Final = ("npm:", "git:", "github:", "http:", "https:", "ssh:", "builtin:")
 _HOSTS: Final = {
@@ -56,6 +56,11 @@ def resolved(path: str, base: Path) -> Path:
     elif text.startswith("file:///"):
         text = unquote(text.removeprefix("file://").partition("?")[0].partition("#")[0])
     return Path(os.path.normpath(os.path.join(base, text)))  # noqa: PTH118 - as Node resolves, without links
+
+
+def without_credentials(text: str) -> str:
+    """A source to be shown: an address may hold a token."""
+    return re.sub(r"(https?://)[^/\s]*@", r"\1…@", text, flags=re.IGNORECASE)
 
 
 def _repository(text: str) -> str | None:
