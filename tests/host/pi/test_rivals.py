@@ -203,7 +203,7 @@ def test_what_an_extension_imports_of_its_own_is_looked_at(home: Home) -> None:
     home.write("ext/a.ts", 'import { compact } from "./lib/hooks.js";\nimport x from "pi";\nexport default compact;')
     home.write("ext/lib/hooks.ts", 'export * from "../deep";\n')
     home.write("ext/deep/index.ts")
-    home.write("ext/b.ts", 'const it = require("./c"); import("./gone.js"); import "./b.ts";')
+    home.write("ext/b.ts", 'const it = require("./c"); import("./gone.js"); import "./b.ts"; import "../../../../../";')
     home.write("ext/c.js", HARMLESS)
     home.write("ext/node_modules/lib/index.js")
     home.settings(extensions=["~/ext/a.ts", "~/ext/b.ts"])

@@ -147,10 +147,10 @@ class _Look:
         said: dict[Path, bool] = {}
         for pattern in patterns:
             bare = pattern[1:] if pattern.startswith(("!", "+", "-")) else pattern
-            exact = pattern.startswith(("+", "-"))
+            exact, on = pattern.startswith(("+", "-")), not pattern.startswith(("!", "-"))
             for file in files:
-                if _is_exactly(file, bare, base) if exact else self._fits(file, bare, base):
-                    said[file] = not pattern.startswith(("!", "-"))
+                if _is_exactly(file, bare, base) if exact else self._fits(file, bare, base, unknown=on):
+                    said[file] = on
         self._add(said, 4, on=[file for file, on in said.items() if on])
 
     def _of_package(self, root: Path, *, filtered: bool, chosen_from: bool) -> list[Path] | None:

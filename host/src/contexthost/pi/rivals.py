@@ -78,8 +78,10 @@ def _content(file: Path) -> bytes | None:
 def _imports(text: bytes, file: Path) -> Iterator[Path]:
     for match in _IMPORT.finditer(text):
         named = file.parent / os.fsdecode(match[1])
-        renamed = named.with_suffix(_TYPESCRIPT.get(named.suffix, named.suffix))  # TypeScript imports what it becomes
-        for candidate in (*(Path(f"{named}{ending}") for ending in _ENDINGS), renamed):
+        candidates = [Path(f"{named}{ending}") for ending in _ENDINGS]
+        if named.suffix in _TYPESCRIPT:  # TypeScript is imported as what it becomes
+            candidates.append(named.with_suffix(_TYPESCRIPT[named.suffix]))
+        for candidate in candidates:
             if _is_file(candidate):
                 yield Path(os.path.normpath(candidate))
                 break

@@ -60,7 +60,7 @@ def resolved(path: str, base: Path) -> Path:
 
 def without_credentials(text: str) -> str:
     """A source to be shown: an address may hold a token."""
-    return re.sub(r"(https?://)[^/\s]*@", r"\1…@", text, flags=re.IGNORECASE)
+    return re.sub(r"://[^/\s]*@", "://…@", text)
 
 
 def _repository(text: str) -> str | None:
