@@ -149,10 +149,13 @@ def test_other_compactors_are_found_where_pi_loads_extensions_from(pi_home_dir: 
     package = extensions / "pkg"
     (package / "src").mkdir(parents=True)
     (package / "src" / "main.ts").write_text(listens)
-    (package / "package.json").write_text('{"pi": {"extensions": ["./src/main.ts", "./gone.ts", 7, "a\\u0000b"]}}')
-    for name, content in {"odd": "[]", "broken": "{", "deep": "[" * 100_000}.items():
+    (package / "package.json").write_text('{"pi": {"extensions": ["./src/main.ts", "./gone.ts", "a\\u0000b"]}}')
+    for name, content in {
+        "odd": "[]", "broken": "{", "deep": "[" * 100_000, "mixed": '{"pi": {"extensions": ["./main.ts", 7]}}',
+    }.items():  # fmt: skip
         (extensions / name).mkdir()
         (extensions / name / "package.json").write_text(content)
+        (extensions / name / "main.ts").write_text(listens)  # which Pi does not load
     os.mkfifo(extensions / "pipe.ts")  # would be waited for
     project = pi_home_dir.project / ".pi" / "extensions"
     project.mkdir(parents=True)

@@ -128,9 +128,11 @@ def _bridge() -> Iterator[Check]:
         yield Check("ok", "Pi bridge", "its Python side answers")
     else:
         yield Check("problem", "Pi bridge", f"its Python side does not answer: {found.problem}")
-    for rival in found.rivals:
+    for rival in found.rivals.paths:
         text = f"{rival} takes part in compactions too; Pi takes the answer of the last extension"
         yield Check("warning", "Pi bridge", text)
+    for unknown in found.rivals.unknown:
+        yield Check("warning", "Pi bridge", unknown)
 
 
 def _vocabulary(encoding: str) -> Check:

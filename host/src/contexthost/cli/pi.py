@@ -7,8 +7,9 @@ from typing import Any
 
 import click
 
-from contexthost.cli.output import echo_json
+from contexthost.cli.output import echo_json, file_name
 from contexthost.cli.warnings import tell_warnings
+from contexthost.text import one_line
 
 __all__ = ["command"]
 
@@ -48,8 +49,12 @@ def install_command(agent_dir: Path | None, force: bool) -> None:
     assert installed is not None
     click.echo(f"Wrote {path}: every Pi session from now on runs the plugins of {installed.command[0]}.")
     tell_warnings(install.plugin_warnings())
-    for rival in install.rivals(agent_dir):
-        click.echo(f"Note: {rival} takes part in compactions too; Pi takes the answer of the last extension.")
+    rivals = install.rivals(agent_dir)
+    for rival in rivals.paths:
+        name = file_name(rival)
+        click.echo(f"Note: {name} takes part in compactions too; Pi takes the answer of the last extension.")
+    for unknown in rivals.unknown:
+        click.echo(f"Note: {one_line(unknown)}.")
 
 
 @command.command("uninstall")
@@ -71,10 +76,14 @@ def status_command(agent_dir: Path | None, as_json: bool) -> int:
     from contexthost.pi import install
 
     found = install.status(agent_dir)
-    installed, problem, rivals = found.installed, found.problem, [str(path) for path in found.rivals]
+    installed, problem = found.installed, found.problem
+    others = {
+        "otherCompactors": [str(path) for path in found.rivals.paths],
+        "otherCompactorsUnknown": list(found.rivals.unknown),
+    }
     if installed is None:
         if as_json:
-            echo_json({"installed": False, "path": str(install.extension_path(agent_dir)), "otherCompactors": rivals})
+            echo_json({"installed": False, "path": str(install.extension_path(agent_dir)), **others})
         else:
             click.echo("Not installed: `contexthost pi install` puts it into Pi.")
         return 1
@@ -89,7 +98,7 @@ def status_command(agent_dir: Path | None, as_json: bool) -> int:
                 "current": installed.current,
                 "answers": problem is None,
                 "problem": problem,
-                "otherCompactors": rivals,
+                **others,
             }
         )
     else:
@@ -98,8 +107,11 @@ def status_command(agent_dir: Path | None, as_json: bool) -> int:
         known = "the tools and commands of the plugins installed now"
         click.echo(f"manifest     {known if installed.current else 'out of date: run `contexthost pi install` again'}")
         click.echo(f"Python side  {'answers' if problem is None else f'does not answer: {problem}'}")
-        for rival in rivals:
-            click.echo(f"also there   {rival} takes part in compactions; Pi takes the answer of the last extension")
+        for rival in found.rivals.paths:
+            name = file_name(rival)
+            click.echo(f"also there   {name} takes part in compactions; Pi takes the answer of the last extension")
+        for unknown in found.rivals.unknown:
+            click.echo(f"not known    {one_line(unknown)}")
     return 0 if problem is None and installed.current else 1
 
 

@@ -6,9 +6,10 @@ import asyncio
 import hashlib
 import importlib.metadata
 import json
+import os
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
@@ -20,6 +21,7 @@ from contexthost.errors import ContexthostError
 from contexthost.pi.commands import HostCommands
 from contexthost.pi.manifest import manifest_digest, manifest_of
 from contexthost.pi.protocol import PROTOCOL_VERSION
+from contexthost.pi.rivals import Rivals, find_rivals
 from contexthost.plugins import PluginManager
 from contexthost.runtime import load_plugins
 
@@ -69,12 +71,12 @@ class Status:
     """How the bridge stands in Pi.
 
     ``installed`` is None where it is not there. ``problem`` says why the Python side does not answer; None: it does.
-    ``rivals`` are other extensions that take part in compactions.
+    ``rivals`` are other extensions that take part in compactions, and what of that is not known.
     """
 
     installed: Installed | None
     problem: str | None
-    rivals: tuple[Path, ...]
+    rivals: Rivals
 
 
 def extension_path(agent_dir: Path | None = None) -> Path:
@@ -207,7 +209,7 @@ def status(agent_dir: Path | None = None) -> Status:
     """
     installed = read_installed(agent_dir)
     problem = asyncio.run(_answers(installed.command)) if installed is not None else None
-    return Status(installed, problem, tuple(rivals(agent_dir)))
+    return Status(installed, problem, rivals(agent_dir))
 
 
 async def _answers(command: Sequence[str]) -> str | None:
@@ -260,36 +262,8 @@ async def _answers(command: Sequence[str]) -> str | None:
     return str(problem.get("message") if isinstance(problem, dict) else problem)
 
 
-def rivals(agent_dir: Path | None = None) -> list[Path]:
-    """Other extensions that take part in compactions, as far as their text shows: of those in Pi's extensions directory
-    and in the one of the project that this runs in. What Pi's settings and packages add is not looked at."""
-    own = extension_path(agent_dir)
-    found = set()
-    for directory in (own.parent, Path.cwd() / ".pi" / "extensions"):
-        for path in _extensions_in(directory):
-            if path != own and "session_before_compact" in _text_of(path):
-                found.add(path)
-    return sorted(found)
-
-
-def _extensions_in(directory: Path) -> Iterator[Path]:
-    """What Pi loads from an extensions directory: files, and directories with an index or with a package.json that
-    names files."""
-    for pattern in ("*.ts", "*.js", "*/index.ts", "*/index.js"):
-        yield from directory.glob(pattern)
-    for manifest in directory.glob("*/package.json"):
-        try:
-            named = json.loads(_text_of(manifest) or "{}")["pi"]["extensions"]
-        except (ValueError, KeyError, TypeError, RecursionError):
-            continue
-        for name in named if isinstance(named, list) else ():
-            if isinstance(name, str):
-                yield manifest.parent / name
-
-
-def _text_of(path: Path) -> str:
-    """A file's text; empty where it cannot be read, or is no file: a pipe would be waited for."""
-    try:
-        return path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
-    except (OSError, ValueError):  # ValueError: there is a null character in its name
-        return ""
+def rivals(agent_dir: Path | None = None) -> Rivals:
+    """Other extensions that take part in compactions, in a session that is started in this directory: see
+    `contexthost.pi.rivals`."""
+    directory = Path(os.path.abspath(agent_dir or paths.pi_agent_dir()))  # noqa: PTH100 - as Pi does, links stay
+    return find_rivals(directory, Path.cwd(), extension_path(agent_dir))
