@@ -44,7 +44,7 @@ def note(content: Any) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def pi(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """One Pi for all, whose provider always tells the same number, and in which an extension adds what it is told to."""
+    """One Pi for all, whose provider always tells the same number, with an extension that adds what it is told to."""
     script: list[Answer] = []
     with live_home(tmp_path_factory.mktemp("pi"), lambda _: script.pop(0)) as home:
         home.settings(compaction={"enabled": False})
