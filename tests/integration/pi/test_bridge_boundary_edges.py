@@ -7,7 +7,7 @@ import textwrap
 from pathlib import Path
 from typing import Any
 
-from support.live_pi import LivePi, PiHome, live_home
+from support.live_pi import LivePi, PiHome, kill_python, live_home
 from support.model_server import Answer, refuse, say
 
 WINDOW = 128_000
@@ -250,6 +250,22 @@ def test_numbers_that_were_found_for_the_model_before_do_not_count(tmp_path: Pat
             pi.event("agent_settled", after=at)
             assert plugin.noted() == before + 2
             new.unlink()
+            assert pi.errors() == []
+
+
+def test_numbers_of_a_python_side_that_has_died_do_not_count(tmp_path: Path) -> None:
+    with live_home(tmp_path, lambda _: used(1_000)) as home:
+        plugin = Numbered(home, faux_1_True=9_000)
+        with home.rpc() as pi:
+            begin(pi)
+            settle(pi, plugin)
+            plugin.set("faux-1-True", 1)
+            wait, before = plugin.wait(1), plugin.noted()
+            kill_python(pi)
+            begin(pi)
+            pi.prompt("Go on.")
+            assert plugin.noted() == before + 2
+            wait.unlink()
             assert pi.errors() == []
 
 

@@ -222,6 +222,20 @@ def test_a_message_that_another_one_with_an_unknown_text_came_before_is_found(tm
         assert found(home, file) == ["/look here"]
 
 
+def test_an_input_that_got_lost_on_its_way_is_not_taken_for_the_one_that_came(tmp_path: Path) -> None:
+    lost = input_handler("if (event.text.startsWith('note: ')) return { action: 'handled' };")
+    with queueing(tmp_path, {BEHIND: lost}, keep="/look") as home:
+        with home.rpc() as pi:
+            pi.prompt("Hello.")
+            busy(pi)
+            assert pi.ask("prompt", message="note: this", streamingBehavior="followUp")["success"]
+            queue(pi, "/look here")
+            go_on(pi)
+            pi.until(lambda: records(pi.file) == [{}, {"arrived": True}], "the record")
+            file = kill(pi)
+        assert users(file)[2:] == ["Wait, and look at here with care."]
+
+
 def test_what_was_in_the_queue_goes_into_no_other_session_and_is_found_in_its_own(tmp_path: Path) -> None:
     with queueing(tmp_path, keep="/look") as home:
         with home.rpc(*helper(home)) as pi:
@@ -302,16 +316,20 @@ def test_what_pi_did_not_take_after_all_is_shown(tmp_path: Path) -> None:
     dropped = input_handler("if (event.source === 'extension') return { action: 'handled' };")
     with queueing(tmp_path, {BEHIND: dropped}) as home:
         change_extension(home, "const STARTING = 5000;", "const STARTING = 500;")
-        with home.rpc() as pi:
+        with home.rpc(*helper(home)) as pi:
             pi.prompt("Hello.")
             hold(pi, "keep: this")
             time.sleep(0.6)  # longer than a run may take to start
             mark = pi.mark()
             pi.prompt("Something else.")
             assert pi.note("could not be sent", after=mark).endswith("(Pi did not take it): keep: this")
+            hold(pi, "keep: that")
+            mark = pi.mark()
+            pi.slash("/again")  # with nothing in Pi's queue
+            assert offered(pi, after=mark) == ["keep: that"]
             file = pi.file
         assert users(file) == ["Hello.", "Something else."]
-        assert records(file) == [{}, {"returned": True}]
+        assert records(file) == [{}, {"returned": True}] * 2
         assert found(home, file) == []
 
 
