@@ -4,6 +4,7 @@ when Pi is killed before the message is in the session it is found again, once; 
 from __future__ import annotations
 
 import contextlib
+import json
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -306,9 +307,11 @@ def test_what_the_user_takes_out_of_the_queue_is_not_offered_again(tmp_path: Pat
             assert pi.ask("clear_queue")["data"]["followUp"] == ["keep: this"]
             finish(pi)
             pi.prompt("Something else.")
-            file = pi.file
-        assert users(file) == ["Wait for it.", "Something else."]
-        assert records(file) == [{}, {"returned": True}]
+            assert records(pi.file) == [{}, {"returned": True}]
+            hold(pi, "keep: this")  # once more, and it comes
+            pi.until(lambda: users(pi.file)[-1] == "keep: this", "the message")
+            file = kill(pi)
+        assert users(file) == ["Wait for it.", "Something else.", "keep: this"]
         assert found(home, file) == []
 
 
@@ -331,6 +334,24 @@ def test_what_pi_did_not_take_after_all_is_shown(tmp_path: Path) -> None:
         assert users(file) == ["Hello.", "Something else."]
         assert records(file) == [{}, {"returned": True}] * 2
         assert found(home, file) == []
+
+
+def test_records_that_somebody_has_changed_do_no_harm(tmp_path: Path) -> None:
+    with queueing(tmp_path) as home:
+        with home.rpc() as pi:
+            pi.prompt("Hello.")
+            assert pi.ask("prompt", message="keep: this")["data"]["disposition"] == "handled"
+            file = kill(pi)
+        held = read_entries(file)[-1]
+        changed = [{"ids": 5}, {"ids": {"0": "x"}}, {"ids": [None, held["data"]["id"] + "0"]}, None, "ids", []]
+        sent = {**held, "customType": "contexthost:sent"}
+        lines = [{**sent, "id": f"sent{place}", "data": data} for place, data in enumerate(changed)]
+        lines += [{**held, "id": f"held{place}", "data": data} for place, data in enumerate((None, "a", {"text": 5}))]
+        with file.open("a") as output:
+            output.writelines(f"{json.dumps(line)}\n" for line in lines)
+        with home.rpc("--session", str(file)) as pi:
+            assert offered(pi) == ["keep: this"]
+            assert pi.errors() == []
 
 
 def test_a_message_that_cannot_be_written_is_shown_at_once_and_pi_lives_on(tmp_path: Path) -> None:

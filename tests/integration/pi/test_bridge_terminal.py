@@ -1,4 +1,5 @@
-"""Held input in the real Pi at a terminal: with a switch in between it goes back into the editor, and nowhere else."""
+"""Held input in the real Pi at a terminal: with a switch in between it goes back into the editor, and nowhere else; and
+what the user takes out of Pi's queue is theirs."""
 
 from __future__ import annotations
 
@@ -35,3 +36,27 @@ def test_held_input_goes_back_into_the_editor_when_the_session_is_switched(tmp_p
         held, (sent,) = custom(read_entries(path), "contexthost:held"), custom(read_entries(path), "contexthost:sent")
         assert [one["text"] for one in held] == ["hold: keep me", "typed meanwhile"]
         assert sent == {"ids": [one["id"] for one in held], "returned": True}
+
+
+def test_what_the_user_takes_back_from_the_queue_is_not_shown_again(tmp_path: Path) -> None:
+    with live_home(tmp_path, lambda _: say("Answer.", hold_after=0)) as home:
+        home.settings(quietStartup=True)
+        home.probe()
+        home.install()
+        with terminal(home) as pi:
+            pi.until(lambda: bool(home.seen("session_start")), "the start")
+            pi.enter("Wait for it.")
+            pi.until(home.server.reached.is_set, "the request")
+            pi.enter("keep: this")
+            pi.until(lambda: len(home.seen("input")) == 2, "the message")
+            pi.enter("/probe release")
+            pi.until(lambda: "Follow-up: keep: this" in pi.text, "the message in the queue")
+            pi.press(b"\x1b")  # ends the run, and puts what is queued into the editor
+            (path,) = home.sessions.rglob("*.jsonl")
+            pi.until(lambda: len(custom(read_entries(path), "contexthost:sent")) == 2, "the record")
+        (held,) = custom(read_entries(path), "contexthost:held")
+        sent = custom(read_entries(path), "contexthost:sent")
+        assert sent == [{"ids": [held["id"]]}, {"ids": [held["id"]], "returned": True}]
+        with home.rpc("--session", str(path)) as again:
+            again.slash("/probe entries")
+            assert not any("held back" in note for note in again.notes())

@@ -539,7 +539,6 @@ class Session {
   }
 
   private async end(event: any): Promise<void> {
-    this.confirm();
     this.over = true;
     clearInterval(this.heartbeat);
     clearTimeout(this.holdTimer);
@@ -992,7 +991,7 @@ class Session {
       const data = entry.data ?? {};
       if (entry.customType === HELD && data.session === manager.getSessionId()) left.set(data.id, data);
       if (entry.customType !== SENT) continue;
-      const ids: string[] = data.ids ?? [];
+      const ids: string[] = Array.isArray(data.ids) ? data.ids : [];
       const items = ids.flatMap((id) => left.get(id) ?? []);
       if (data.returned || data.handled || data.arrived) settled(ids);
       else if (items.length > 0) onTheWay.push({ ids, text: joined(items), at: Date.parse(entry.timestamp) });
@@ -1210,7 +1209,7 @@ function sleep(milliseconds: number): Promise<void> {
 
 function textOf(content: any): string {
   if (typeof content === "string") return content;
-  return (content ?? []).filter((block: any) => block.type === "text").map((block: any) => block.text).join("\n");
+  return (content ?? []).filter((block: any) => block?.type === "text").map((block: any) => block.text).join("\n");
 }
 
 function joined(items: { text: string }[]): string {
