@@ -112,8 +112,8 @@ class PiHome:
     def seen(self, hook: str | None = None) -> list[Json]:
         """What that plugin saw: of one hook, or of all."""
         path = self.probe_data / "seen.jsonl"
-        lines = path.read_text().splitlines() if path.exists() else []
-        found = [json.loads(line) for line in lines]
+        lines = path.read_text().splitlines(keepends=True) if path.exists() else []
+        found = [json.loads(line) for line in lines if line.endswith("\n")]  # the last may still be being written
         return [one for one in found if hook is None or one["hook"] == hook]
 
     def holding(self, secret: str) -> list[str]:
