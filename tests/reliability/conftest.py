@@ -1,6 +1,6 @@
 """The fault campaign: how long it goes on, which seed it draws from, and the figures that it prints at the end.
 
-``uv run pytest tests/reliability`` takes about 5 minutes; ``--campaign-minutes`` asks for more (or less), and
+``uv run pytest tests/reliability`` takes about 7 minutes; ``--campaign-minutes`` asks for more (or less), and
 ``--campaign-seed`` repeats what an earlier run drew. Tests take both from the fixture `campaign`.
 """
 
