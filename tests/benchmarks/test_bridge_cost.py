@@ -10,8 +10,9 @@ A wrapper around the extension looks at every handler that it registers. Turns o
 The masking plugin is loaded. Alone it wants no boundary before its trigger; the time of all handlers of a turn counts.
 With a plugin beside it that wants both boundaries at any time, the pauses of V8's garbage collector in those handlers,
 which Node reports (`perf_hooks`), do not count: V8 collects when the loop is free next, which a handler that waits
-makes it. The control shows that it does so for any wait, whatever is waited for, and the pauses of whole turns that
-the bridge adds none. The time with the pauses is printed beside it, as is what whole turns take.
+makes it. The control shows that it does so in any wait, though in fewer of its turns, since it waits for less; the
+pauses of whole turns are printed for all kinds, and are about the same. The time with the pauses is printed beside it,
+as is what whole turns take.
 """
 
 from __future__ import annotations
