@@ -1,5 +1,6 @@
 """The borders between modules hold: imports in the host point downwards, a plugin knows the host's public names and no
-other plugin, nobody uses a package that its pyproject does not declare, and no module is longer than 400 lines.
+other plugin, nobody uses a package that its pyproject does not declare, no module is longer than 400 lines, and Pi's
+extension has no dependencies.
 
 The checker reads source text and imports nothing; the tests at the end show that it finds what it is for."""
 
@@ -347,3 +348,13 @@ class A:
 """
     package = tree(tmp_path, {"contexthost_a/x.py": text, "contexthost_a/_own.py": "def _f(): ..."})
     assert plugin_faults(package, pyproject_with("contexthost", "click")) == []
+
+
+def test_the_extension_needs_no_package_and_writes_no_file() -> None:
+    """Entries go through Pi, so none of the modules of Node that reach files is among those that it has."""
+    extension = (ROOT / "host/src/contexthost/pi/extension.ts").read_text(encoding="utf-8")
+    assert set(re.findall(r"""\bfrom "([^"]+)"|\b(?:require|import)\(""", extension)) == {
+        "node:async_hooks",
+        "node:child_process",
+        "node:crypto",
+    }
