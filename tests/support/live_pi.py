@@ -366,11 +366,21 @@ def is_alive(pid: int) -> bool:
 
 def wait_gone(pid: int, seconds: float = 15.0) -> None:
     """Waits for a process to end; fails, and ends it, when it does not."""
+    _wait_gone(lambda: is_alive(pid), lambda: os.kill(pid, signal.SIGKILL), f"process {pid} was left behind", seconds)
+
+
+def wait_group_gone(group: int, seconds: float = 15.0) -> None:
+    """Waits for the end of all processes of a group; fails, and ends them, when they do not end."""
+    left = f"processes of the group {group} were left behind"
+    _wait_gone(lambda: _group_is_there(group), lambda: os.killpg(group, signal.SIGKILL), left, seconds)
+
+
+def _wait_gone(there: Callable[[], bool], kill: Callable[[], None], left: str, seconds: float) -> None:
     end = time.monotonic() + seconds
-    while is_alive(pid):
+    while there():
         if time.monotonic() > end:
-            os.kill(pid, signal.SIGKILL)
-            pytest.fail(f"process {pid} was left behind")
+            kill()
+            pytest.fail(left)
         time.sleep(0.05)
 
 
@@ -385,16 +395,6 @@ def change_extension(home: PiHome, old: str, new: str) -> None:
 def at_start(home: PiHome, code: str) -> None:
     """What every Python that is started from now on does before anything else."""
     (home.packages / "sitecustomize.py").write_text(f"import os, time\n{code}\n")
-
-
-def wait_group_gone(group: int, seconds: float = 15.0) -> None:
-    """Waits for the end of all processes of a group; fails, and ends them, when they do not end."""
-    end = time.monotonic() + seconds
-    while _group_is_there(group):
-        if time.monotonic() > end:
-            os.killpg(group, signal.SIGKILL)
-            pytest.fail(f"processes of the group {group} were left behind")
-        time.sleep(0.05)
 
 
 def _group_is_there(group: int) -> bool:

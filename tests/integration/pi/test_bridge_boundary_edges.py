@@ -4,6 +4,7 @@ while something else is going on."""
 from __future__ import annotations
 
 import textwrap
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -296,3 +297,61 @@ def test_a_model_that_is_selected_while_python_starts_is_known(tmp_path: Path) -
             assert pi.slash("/probe entries").endswith(", 32000")
             assert [one["event"]["source"] for one in home.seen("model_select")] == ["set"]
             assert pi.errors() == []
+
+
+ANEW = """
+    const models = (contextWindow: number) => [{ id: "faux-1", name: "faux-1", contextWindow, maxTokens: 1_000,
+      reasoning: false, input: ["text"], cost: { input: 0, output: 0, cacheRead: 0, cacheWrite: 0 } }];
+    export default function (pi: any) {
+      const anew = (window: number) => pi.registerProvider("faux",
+        { baseUrl: URL, apiKey: "x", api: "openai-completions", models: models(window) });
+      pi.registerCommand("anew", { handler: async (window: string) => anew(Number(window)) });
+      pi.on("message_end", ({ message }: any) => {
+        if (message.role === "user" && JSON.stringify(message).includes("Shrink.")) anew(1_800);
+      });
+    }
+"""
+HALF_THE_WINDOW = """
+    from contexthost import hookimpl
+
+    @hookimpl
+    def boundary_threshold(event, ctx):
+        return ctx.model.context_window // 2
+
+    @hookimpl
+    def turn_end(event, ctx):
+        with (ctx.data_dir / "windows").open("a") as file:
+            file.write(f"{event.context.window}\\n")
+"""
+
+
+def test_a_model_that_is_registered_anew_with_another_window_is_known(tmp_path: Path) -> None:
+    with live_home(tmp_path, lambda _: used(1_000)) as home:
+        home.probe(**{"from": {"turn_end": 2**53, "agent_before_settle": 2**53}})
+        home.plugin(HALF_THE_WINDOW, "half")
+        home.install()
+        extension(home, ANEW.replace("URL", repr(home.server.base_url)), "anew")
+        written = home.host / "data" / "plugins" / "half" / "windows"
+
+        def windows() -> list[int]:
+            return [int(line) for line in written.read_text().split()] if written.exists() else []
+
+        with home.rpc() as pi:
+            begin(pi)
+            pi.until(lambda: prompt_tells(pi, windows) == [], "a run without a boundary")
+            pi.slash("/anew 1900")
+            assert pi.slash("/probe entries").endswith(", 1900")
+            assert prompt_tells(pi, windows) == [1_900]
+            assert prompt_tells(pi, windows) == [1_900]  # 1,000 tokens are more than half of that
+            pi.slash("/anew 300000")
+            pi.until(lambda: prompt_tells(pi, windows) == [], "a run without a boundary")
+            assert prompt_tells(pi, windows, "Shrink.") == [1_800]  # in the middle of a run, and before it ends
+            assert home.seen("model_select") == []
+            assert pi.errors() == []
+
+
+def prompt_tells(pi: LivePi, windows: Callable[[], list[int]], text: str = "Go on.") -> list[int]:
+    """The windows that the plugin saw in the turns of one more prompt."""
+    before = len(windows())
+    pi.prompt(text)
+    return windows()[before:]

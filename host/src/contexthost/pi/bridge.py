@@ -101,6 +101,8 @@ class Bridge:
         method = message.method or ""
         if message.state is not None:
             self._driver.take_state(message.state)
+            if self._hooks is not None:
+                self._hooks.take_model(message.state)
         if method == "session/start":
             self._start(message)
             return

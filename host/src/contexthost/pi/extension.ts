@@ -233,6 +233,8 @@ class Session {
   private asked = 0; // counts what may change these numbers: those that Python found before it hold no longer
   private settingsTold = ""; // those of compactions, with which Python found them
   private coming: any; // the message that ended last; the session may not have it yet
+  private model: any; // as the Python side knows it
+  private changedModel?: any; // the same one with other limits, until Python is told
   private selected?: any; // a model, while the Python side was starting with the one before
   private inactive: string[] = []; // tools that were taken from the model
   private watch = { headers: false, requests: false };
@@ -265,6 +267,7 @@ class Session {
     pi.on("agent_start", () => {
       this.running = true;
       this.startingSince = -Infinity;
+      this.lookAtModel();
       const compaction = this.compactionSettings(this.ctx.model);
       if (JSON.stringify(compaction) !== this.settingsTold) this.askAnew(compaction);
       this.tell("agent_start", { compaction, asked: this.asked });
@@ -299,6 +302,7 @@ class Session {
 
   private modelSelected(event: any): void {
     this.selected = this.ready ? undefined : event;
+    this.knows(event.model);
     const compaction = this.compactionSettings(event.model);
     this.askAnew(compaction);
     this.tell("model_select", {
@@ -308,6 +312,23 @@ class Session {
       compaction,
       asked: this.asked,
     });
+  }
+
+  /** Python has the model as it is now. */
+  private knows(model: any): void {
+    this.model = model;
+    this.changedModel = undefined;
+  }
+
+  /** Another extension may register the model in use anew, with another window: Pi goes over to it and tells nobody. */
+  private lookAtModel(): void {
+    const [before, model] = [this.model, this.ctx.model];
+    if (!this.ready || model === before) return;
+    this.model = model;
+    const described = describeModel(model);
+    if (JSON.stringify(described) === JSON.stringify(describeModel(before))) return;
+    this.changedModel = described;
+    this.askAnew(this.compactionSettings(model));
   }
 
   /** Pi's own, as it would read them now for this model; what is left out is as Pi has it by default. */
@@ -341,6 +362,7 @@ class Session {
    */
   private listen(coming?: any): void {
     if (this.over) return;
+    this.lookAtModel();
     if (coming) this.coming = coming;
     const measure = () => Math.max(this.contextAtMost(this.coming), coming ? 0 : this.contextAtMost());
     let size: number | undefined;
@@ -452,6 +474,7 @@ class Session {
     const compaction = this.compactionSettings(this.ctx.model);
     this.settingsTold = JSON.stringify(compaction);
     this.selected = undefined;
+    this.knows(this.ctx.model);
     this.sent = entries.length;
     this.sentLeaf = manager.getLeafId();
     const params: any = {
@@ -553,7 +576,10 @@ class Session {
   // What Python knows ---------------------------------------------------------------------------------------------------
 
   private state(): any {
-    return { idle: this.ctx.isIdle(), pending: this.ctx.hasPendingMessages() };
+    this.lookAtModel();
+    const model = this.changedModel;
+    this.changedModel = undefined;
+    return { idle: this.ctx.isIdle(), pending: this.ctx.hasPendingMessages(), model };
   }
 
   /** The entries since the last message, and where the branch ends. */

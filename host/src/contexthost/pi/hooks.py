@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any, Final, Literal, TypeVar
 
 from contexthost.compaction import Preparation, prepare_compaction
-from contexthost.context import AbortSignal
+from contexthost.context import AbortSignal, ModelInfo
 from contexthost.errors import ContexthostError, InvalidDraft
 from contexthost.events import (
     AgentBeforeSettleEvent,
@@ -88,6 +88,15 @@ class Hooks:
             "agent_settled": self._settled,
         }
 
+    def take_model(self, event: Payload) -> ModelInfo | None:
+        """Goes over to the model that a message names; None when it names none."""
+        model = model_from_pi(event.get("model"))
+        if model is not None:
+            self._driver.take_model(model)
+            if model.context_window is not None:
+                self._runtime.authority.set_window(model.context_window)
+        return model
+
     def take_compaction_settings(self, event: Payload) -> None:
         """Pi's own, which may be others for another model, and which the user may change at any time."""
         self._runtime.compaction = compaction_settings_from_pi(event.get("compaction"))
@@ -144,12 +153,9 @@ class Hooks:
         await self._runtime.notify("session_tree", told)
 
     async def _model_select(self, event: Payload) -> Any:
-        model = model_from_pi(event.get("model"))
+        model = self.take_model(event)
         if model is None:
             return
-        self._driver.take_model(model)
-        if model.context_window is not None:
-            self._runtime.authority.set_window(model.context_window)
         self.take_compaction_settings(event)
         source = event.get("source")
         told = ModelSelectEvent(

@@ -192,7 +192,7 @@ def _walk(directory: str, wanted: Sequence[str], budget: list[int]) -> Iterator[
     elif part == "..":
         yield from _walk(os.path.dirname(directory), rest, budget)  # noqa: PTH120 - these are texts, as Pi has them
     elif part != "**" and not re.search(r"[*?\[\\]", part):
-        there = os.path.join(directory, part)  # noqa: PTH118
+        there = os.path.join(directory, part)  # noqa: PTH118 - the same
         if _exists(there):
             yield from _walk(there, rest, budget)
     else:
@@ -230,6 +230,6 @@ def _is_directory(entry: os.DirEntry[str], *, links: bool) -> bool:
 
 def _exists(path: str) -> bool:
     try:
-        return os.path.exists(path)  # noqa: PTH110
+        return os.path.exists(path)  # noqa: PTH110 - the same
     except ValueError:  # a null character
         return False
