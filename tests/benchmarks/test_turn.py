@@ -68,6 +68,7 @@ def test_a_turn(
     seconds = p95(benchmark)
     assert len(host.session.entries) > ENTRIES + 2 * ROUNDS
     loop.run_until_complete(host.shutdown())
-    report(f"a turn at {ENTRIES} entries, in {where}, {plugins}: p95 {seconds * 1e3:.2f} ms (gate 2 ms)")
-    if where == "memory" and not installed:
-        assert seconds < GATE_SECONDS
+    gated = where == "memory" and not installed
+    gate = "gate 2 ms" if gated else "no gate"
+    report(f"a turn at {ENTRIES} entries, in {where}, {plugins}: p95 {seconds * 1e3:.2f} ms ({gate})")
+    assert seconds < GATE_SECONDS or not gated
