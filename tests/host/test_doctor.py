@@ -154,7 +154,7 @@ def test_healthy_sessions_have_no_findings(tmp_path: Path) -> None:
         assert (diagnosis.findings, diagnosis.drafts) == ((), ()), seed
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(sessions())
 def test_whatever_the_session_repair_leaves_it_whole_and_leaves_nothing_to_repair(
     tmp_path_factory: pytest.TempPathFactory, data: bytes

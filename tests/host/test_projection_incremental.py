@@ -178,7 +178,7 @@ def take(session: Session, step: Step) -> None:
                 session.append([made_one])
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(steps)
 def test_after_every_step_the_snapshot_equals_one_made_from_scratch(taken: list[Step]) -> None:
     session = Session.in_memory()
@@ -203,7 +203,7 @@ foreign = st.lists(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(foreign, st.integers(1, 4))
 def test_entries_that_hide_others_or_come_before_their_parents_change_no_older_snapshot(
     lines: list[tuple[int, int | None, str | None]], at_once: int
@@ -238,7 +238,7 @@ def user_line(name: str, parent: str | None, text: str | None) -> dict[str, Any]
     return {"type": "message", **envelope, "message": {"role": "user", "content": text}}
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(steps, st.lists(st.tuples(st.integers(0, 12), replacements), max_size=4), st.booleans(), texts)
 def test_a_preview_equals_the_commit_and_changes_nothing(
     taken: list[Step], edits: list[tuple[int, Any]], compact: bool, text: str

@@ -163,7 +163,7 @@ def calls_of(message: Message) -> list[Any]:
     return [block.get("id") for block in blocks if isinstance(block, dict) and block.get("type") == "toolCall"]
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(lists)
 def test_every_call_is_answered_once_right_behind_it_and_no_other_result_exists(messages: list[Message]) -> None:
     out, mends = mend(messages)
@@ -199,7 +199,7 @@ def test_every_call_is_answered_once_right_behind_it_and_no_other_result_exists(
     assert sorted(map(id, results_in)) == sorted(map(id, results_out))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(lists)
 def test_what_was_mended_needs_no_more_mending(messages: list[Message]) -> None:
     out, _ = mend(messages)

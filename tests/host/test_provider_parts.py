@@ -23,7 +23,7 @@ from support.large import large_entries
 Message = dict[str, Any]
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=500)
 @given(lists, st.lists(st.integers(0, 12), max_size=4), st.integers(0, 5))
 def test_parts_give_what_the_whole_gives(messages: list[Message], cuts: list[int], known: int) -> None:
     edges = sorted({0, len(messages), *(cut for cut in cuts if cut < len(messages))})

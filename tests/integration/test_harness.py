@@ -181,7 +181,7 @@ def test_a_seed_names_one_file() -> None:
     assert fingerprint == "1680fe081229e020"  # on every machine; changes with the generator
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(sessions(max_size=5))
 def test_drawn_sessions_begin_with_a_header(data: bytes) -> None:
     first = next(line for line in data.split(b"\n") if line.startswith(b"{"))

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 
 from contexthost_jev.core import Answer, DoesNotFit, NothingToPrune, Scored, compact
 from contexthost_jev.estimate import estimate_tokens, to_json
@@ -88,7 +88,6 @@ class Random:
 VALUES = st.lists(st.sampled_from([0.0, 0.2, 0.5, 0.8, 1.0]) | st.floats(0, 1), min_size=1, max_size=20)
 
 
-@settings(deadline=None)
 @given(histories(), OPTIONS, VALUES)
 def test_whatever_the_answers_pairs_texts_pins_and_budgets_hold(
     history: list[JevMessage], options: JevOptions, values: list[float]
@@ -121,7 +120,6 @@ def test_whatever_the_answers_pairs_texts_pins_and_budgets_hold(
     assert not cut_before & {decision.call.use.id for decision in outcome.decisions}, "cut results are not asked about"
 
 
-@settings(deadline=None)
 @given(histories(), OPTIONS)
 def test_all_ones_are_the_identity(history: list[JevMessage], options: JevOptions) -> None:
     outcome = asyncio.run(compact(history, Random([1.0], options.max_request_tokens), options))
@@ -130,7 +128,6 @@ def test_all_ones_are_the_identity(history: list[JevMessage], options: JevOption
         assert all(old is new for old, new in zip(history, outcome.messages, strict=True))
 
 
-@settings(deadline=None)
 @given(histories())
 def test_a_second_round_with_the_same_answers_cuts_nothing_again(history: list[JevMessage]) -> None:
     options = JevOptions(preserve_recent_messages=2)
@@ -162,7 +159,6 @@ def renumbered(history: list[JevMessage]) -> list[Any]:
     return plain
 
 
-@settings(deadline=None)
 @given(histories())
 def test_a_summary_parses_back_to_what_it_holds(history: list[JevMessage]) -> None:
     summary = encode_summary(history)

@@ -118,13 +118,13 @@ def check(data: bytes, chosen: MaskSettings) -> int:
         return len(masked)
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=120)
 @given(data=sessions(), chosen=limits)
 def test_strange_sessions_are_masked_safely(data: bytes, chosen: MaskSettings) -> None:
     check(data, chosen)
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=120)
 @given(data=working_sessions(), chosen=limits)
 def test_working_sessions_are_masked_safely(data: bytes, chosen: MaskSettings) -> None:
     check(data, chosen)

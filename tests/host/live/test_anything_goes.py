@@ -235,7 +235,7 @@ class Story:
         return found
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.integers(0, 10**6), st.lists(st.sampled_from(OPERATIONS), min_size=3, max_size=25))
 def test_every_input_is_in_one_place_and_the_session_is_whole(seed: int, operations: list[str]) -> None:
     async def test() -> None:

@@ -373,7 +373,7 @@ MESSAGES = st.one_of(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.lists(MESSAGES, max_size=8))
 def test_whatever_a_session_holds_the_body_is_valid(messages: list[Any]) -> None:
     request = ModelRequest(messages=[*HELLO, *messages], tools=[READ])

@@ -87,7 +87,10 @@ def by_signals(home: Path, given: int, *numbers: signal.Signals) -> int:
         assert json.loads(process.stdout.readline())["result"]["protocol"] == 1
         for number in numbers:
             process.send_signal(number)
-        code = process.wait(60)
+        try:
+            code = process.wait(60)
+        finally:
+            process.kill()  # where it has not ended, or else this would wait for it for ever
         assert b"Traceback" not in process.stderr.read()
     return code
 
