@@ -8,12 +8,15 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from importlib.resources import files
 from pathlib import Path
 
+import click
 import pytest
 
-from contexthost.cli import main
+from contexthost.cli import main, root
+from contexthost.cli.arguments import SessionArgument
 from contexthost.session import Session
 from support.builder import SessionBuilder
 
@@ -418,6 +421,27 @@ def test_the_demo_never_overwrites(capsys: pytest.CaptureFixture[str], tmp_path:
     (tmp_path / "demo.jsonl").write_text("mine")
     assert "exists" in error(capsys, "demo", "--directory", tmp_path)
     assert (tmp_path / "demo.jsonl").read_text() == "mine"
+
+
+def test_the_shell_can_complete_the_session_of_every_command() -> None:
+    def commands(group: click.Group, *words: str) -> Iterator[tuple[str, click.Command]]:
+        with click.Context(group) as ctx:
+            for name in group.list_commands(ctx):
+                command = group.get_command(ctx, name)
+                assert command is not None
+                if isinstance(command, click.Group):
+                    yield from commands(command, *words, name)
+                else:
+                    yield " ".join([*words, name]), command
+
+    types = {
+        f"{words} {each.name}": each.type
+        for words, command in commands(root)
+        for each in command.params
+        if isinstance(each, click.Argument) and each.human_readable_name.startswith("SESSION")
+    }
+    assert len(types) >= 14
+    assert {words for words, kind in types.items() if not isinstance(kind, SessionArgument)} == set()
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

@@ -12,6 +12,7 @@ from typing import Literal
 import click
 
 from contexthost import paths
+from contexthost.cli.arguments import SESSION
 from contexthost.cli.config import known_settings
 from contexthost.cli.output import echo_json
 from contexthost.config import HostSettings, load_settings
@@ -33,7 +34,7 @@ class Check:
 
 
 @click.command("doctor")
-@click.argument("session", required=False)
+@click.argument("session", type=SESSION, required=False)
 @click.option("--repair", is_flag=True, help="Mend SESSION by appending to it; asks first.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @click.option("--rescue", type=click.Path(path_type=Path), metavar="NEWFILE", help="Save what can be in a new file.")

@@ -8,6 +8,8 @@ from typing import Any
 
 import click
 
+from contexthost.cli.arguments import SESSION
+
 __all__ = ["codex"]
 
 
@@ -17,7 +19,7 @@ def codex() -> None:
 
 
 @codex.command()
-@click.argument("session")
+@click.argument("session", type=SESSION)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def status(session: str, as_json: bool) -> None:
     """Show whether SESSION's model can compact natively, and the checkpoint in force.

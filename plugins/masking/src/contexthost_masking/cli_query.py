@@ -7,11 +7,13 @@ from typing import Literal
 
 import click
 
+from contexthost.cli.arguments import SESSION
+
 __all__ = ["status", "tree_query"]
 
 
 @click.command()
-@click.argument("session")
+@click.argument("session", type=SESSION)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @click.option(
     "--context-window",
@@ -45,7 +47,7 @@ def status(session: str, as_json: bool, context_window: int | None) -> None:
 
 
 @click.command("tree-query", short_help="Find and read what SESSION's context no longer shows.")
-@click.argument("session")
+@click.argument("session", type=SESSION)
 @click.argument("words", nargs=-1)
 @click.option("--entry", metavar="ID", help="Read this entry.")
 @click.option("--call", metavar="ID", help="Read the result of this tool call.")

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from contexthost.cli.arguments import SESSION
+
 if TYPE_CHECKING:
     from contexthost.runtime import Runtime
     from contexthost_relay.relay import Relay
@@ -18,7 +20,7 @@ __all__ = ["recall", "relay"]
 
 
 @click.command()
-@click.argument("session")
+@click.argument("session", type=SESSION)
 @click.option("--dry-run", is_flag=True, help="Show the note and what would be kept; write nothing.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @click.option(
@@ -138,7 +140,7 @@ async def _make(runtime: Runtime, settings: Any) -> Relay:
 
 
 @click.command()
-@click.argument("session")
+@click.argument("session", type=SESSION)
 @click.argument("query", nargs=-1)
 @click.option("--entry", "entry_id", metavar="ID", help="Read this entry whole; note:1, note:2, … read relay notes.")
 @click.option("--offset", type=int, default=0, help="Where to read on, as the page before said.")
