@@ -41,9 +41,9 @@ def queueing(
         yield home
 
 
-def input_handler(body: str) -> str:
+def input_handler(body: str, more: str = "") -> str:
     """An extension that changes what comes."""
-    return f"export default function (pi: any) {{ pi.on('input', async (event: any) => {{ {body} }}); }}"
+    return f"export default function (pi: any) {{ pi.on('input', async (event: any) => {{ {body} }}); {more} }}"
 
 
 def busy(pi: LivePi) -> None:
@@ -174,12 +174,14 @@ def test_what_came_with_its_own_text_needs_no_further_record(tmp_path: Path) -> 
         assert found(home, file) == []
 
 
-SEEN = input_handler("return { action: 'transform', text: event.text + ' (seen)', images: event.images };")
+CHANGED = "return { action: 'transform', text: event.text + ' (seen)', images: event.images };"
+SEEN = input_handler(CHANGED)
+SLOWLY = input_handler(CHANGED, "pi.on('message_end', () => new Promise((done) => setTimeout(done, 50)));")
 CHANGES = {
     "a template": ({}, {"keep": "/look"}, "/look this", "Wait, and look at this with care."),
     "a plugin": ({}, {"keep": "wait: ", "released": "transform"}, "wait: shout", "WAIT: SHOUT"),
     "an extension before ours": ({BEFORE: SEEN}, {"keep": "wait: "}, "wait: this", "wait: this (seen) (seen)"),
-    "an extension behind ours": ({BEHIND: SEEN}, {"keep": "wait: "}, "wait: this", "wait: this (seen)"),
+    "a slow extension behind ours": ({BEHIND: SLOWLY}, {"keep": "wait: "}, "wait: this", "wait: this (seen)"),
 }
 
 
