@@ -60,6 +60,7 @@ def test_a_glob_finds_what_is_visible(tmp_path: Path) -> None:
     assert found("**/c.ts") == ["src/deep/c.ts"]  # links are not followed by **
     assert found("{a,src/b,.y/e}.ts*") == ["a.ts", "src/b.ts"]
     assert found("no*/such/*") == []
+    assert found("a\0b/*") == []
     for outside in ("../beside/*", f"{package}/*.ts", "{a,..}/*"):  # could be a whole disk
         with pytest.raises(NotUnderstood):
             expand(outside, package)

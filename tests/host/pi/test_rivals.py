@@ -232,13 +232,17 @@ def test_what_is_not_installed_is_said_and_never_fetched(home: Home, monkeypatch
     for name in ("subprocess.Popen", "os.posix_spawn", "socket.socket.connect", "socket.getaddrinfo"):
         monkeypatch.setattr(name, refuse)
     home.settings(packages=["npm:pi-tools@2", "git:github.com/me/tools", {"source": "npm:pi-tools"}, "~/gone"])
+    # Another way to write gitlab.com/u/r, which Pi's documentation does not have.
+    home.settings("project", packages=["git:gitlab:u/r"])
     before = sorted(home.root.rglob("*"))
     looked = home.look()
     assert looked.paths == ()
     settings = home.agent / "settings.json"
     ending = "whether it takes part in compactions is not known"
     npm = "npm's global directory, where older versions put it, is not asked for"
+    own = home.project / ".pi"
     assert looked.unknown == (
+        f"git:gitlab:u/r of {own}/settings.json is not in {own}/git/gitlab/u/r: {ending}",
         f"npm:pi-tools@2 of {settings} is not in {home.agent}/npm/node_modules/pi-tools ({npm}): {ending}",
         f"git:github.com/me/tools of {settings} is not in {home.agent}/git/github.com/me/tools: {ending}",
     )
@@ -308,6 +312,22 @@ def test_a_pattern_that_is_not_understood_is_said_and_hides_nothing(home: Home) 
         assert [path.name for path in looked.paths] == ["a.ts"]
         assert len(looked.unknown) == 1
         assert "is not understood: what it fits is not known" in looked.unknown[0]
+
+
+def test_what_an_ignore_file_names_is_not_loaded_and_one_that_is_not_understood_hides_nothing(home: Home) -> None:
+    for name in ("a.ts", "b.js", "keep.js"):
+        home.write(f".pi/agent/extensions/{name}")
+    ignore = home.agent / "extensions" / ".gitignore"
+    ignore.write_text("# compiled\n*.JS\n!keep.js\n")
+    assert home.found() == [".pi/agent/extensions/a.ts", ".pi/agent/extensions/keep.js"]
+    for odd in ("*.ts\n!\n", "[z-a]"):
+        ignore.write_text(odd)
+        looked = home.look()
+        assert [path.name for path in looked.paths] == ["a.ts", "b.js", "keep.js"]
+        assert looked.unknown == (f"{ignore.parent}: what its ignore files leave out is not known",)
+    ignore.unlink()
+    os.mkfifo(ignore)  # would be waited for
+    assert home.look() == looked
 
 
 def test_a_directory_that_cannot_be_read_is_said(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
