@@ -118,7 +118,7 @@ def _fill(rng: random.Random, directory: Path, depth: int, *, package: bool) -> 
         (directory / "package.json").write_text(json.dumps(_manifest(rng)))
     if depth:
         for name in _DIRECTORIES:
-            if rng.random() < (0.5 if package and name == "extensions" else 0.3):
+            if rng.random() < (0.5 if package and name == "extensions" else 0.2):
                 _fill(rng, directory / name, depth - 1, package=False)
 
 
