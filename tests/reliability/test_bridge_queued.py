@@ -41,9 +41,9 @@ def queueing(
         yield home
 
 
-def input_handler(body: str) -> str:
+def input_handler(body: str, more: str = "") -> str:
     """An extension that changes what comes."""
-    return f"export default function (pi: any) {{ pi.on('input', async (event: any) => {{ {body} }}); }}"
+    return f"export default function (pi: any) {{ pi.on('input', async (event: any) => {{ {body} }}); {more} }}"
 
 
 def busy(pi: LivePi) -> None:
@@ -132,15 +132,18 @@ def offered_again(pi: LivePi, file: Path) -> list[str]:
     return offered(pi, after=mark)
 
 
-def test_a_queued_message_is_found_again_although_another_ones_entry_came_first(tmp_path: Path) -> None:
-    with queueing(tmp_path) as home:
+def test_a_queued_message_is_found_again_although_other_ones_entries_came_first(tmp_path: Path) -> None:
+    stopped = "const now = Date.now(); Date.now = () => now; export default function () {}"
+    with queueing(tmp_path, {BEFORE: stopped}) as home:  # all within one millisecond: stamps tell nothing
         with home.rpc() as pi:
             busy(pi)
-            queue(pi, "keep: one", "keep: two")
             assert pi.ask("steer", message="Wait, first this.")["success"]
+            queue(pi, "keep: one", "keep: two")
+            assert pi.ask("steer", message="Wait, then this.")["success"]
+            go_on(pi)
             go_on(pi)
             file = kill(pi)
-        assert users(file) == ["Wait for it.", "Wait, first this."]
+        assert users(file) == ["Wait for it.", "Wait, first this.", "Wait, then this."]
         assert found(home, file) == ["keep: one\n\nkeep: two"]
         assert records(file) == [{}, {"returned": True}]
 
@@ -171,12 +174,14 @@ def test_what_came_with_its_own_text_needs_no_further_record(tmp_path: Path) -> 
         assert found(home, file) == []
 
 
-SEEN = input_handler("return { action: 'transform', text: event.text + ' (seen)', images: event.images };")
+CHANGED = "return { action: 'transform', text: event.text + ' (seen)', images: event.images };"
+SEEN = input_handler(CHANGED)
+SLOWLY = input_handler(CHANGED, "pi.on('message_end', () => new Promise((done) => setTimeout(done, 50)));")
 CHANGES = {
     "a template": ({}, {"keep": "/look"}, "/look this", "Wait, and look at this with care."),
     "a plugin": ({}, {"keep": "wait: ", "released": "transform"}, "wait: shout", "WAIT: SHOUT"),
     "an extension before ours": ({BEFORE: SEEN}, {"keep": "wait: "}, "wait: this", "wait: this (seen) (seen)"),
-    "an extension behind ours": ({BEHIND: SEEN}, {"keep": "wait: "}, "wait: this", "wait: this (seen)"),
+    "a slow extension behind ours": ({BEHIND: SLOWLY}, {"keep": "wait: "}, "wait: this", "wait: this (seen)"),
 }
 
 
@@ -203,6 +208,7 @@ def test_what_came_with_another_text_is_recorded_as_soon_as_it_is_there(
             assert pi.errors() == []
             file = kill(pi)
         assert users(file)[1:] == [changed]  # once, and not tried again
+        assert spoken(read_entries(file))[-1] == ("user", changed)  # the record came before the answer
         assert [texts(request, "user")[-1] for request in home.server.requests[1:]] == [changed]
         assert records(file) == [{}, {"arrived": True}]
         assert found(home, file) == []
@@ -214,9 +220,9 @@ def test_a_message_that_another_one_with_an_unknown_text_came_before_is_found(tm
             busy(pi)
             home.probe(keep="-")
             assert pi.ask("follow_up", message="/look there")["success"]
-            home.probe(keep="/look")
-            queue(pi, "/look here")
             assert pi.ask("follow_up", message="And then?")["success"]
+            home.probe(keep="/look")
+            queue(pi, "/look here")  # the last that has passed, as far as texts tell
             go_on(pi)
             file = kill(pi)
         assert users(file) == ["Wait for it.", "Wait, and look at there with care."]

@@ -14,11 +14,12 @@ _DIRECTORIES = ("one", "two", "extensions", "src", "skills", "node_modules", ".d
 _PATTERNS = (
     "*.ts", "**/*.ts", "**", "extensions/*", "extensions/**", "a.ts", "**/index.*", "{a,b}.*", "one/*", "[ab].ts",
     "?.js", "src/*.ts", "*/a.ts", "ext/**/*.js", "a*", ".*", "no-such-*", "./*.ts", "extensions/{one,two}/*", "*",
-    "c.*.ts",
+    "c.*.ts", "**/one/**", "@(a|b).*", "*.@(ts|js)", "!(a)*.ts", "[!a]*.ts", "**/[[:alpha:]].*", "linked/*",
+    "{a..c}.ts", "*/*/*.ts", "**/extensions/*.{ts,js}",
 )  # fmt: skip
 _PATHS = (
     "ext", "./ext", "ext/a.ts", "../shared", "../shared/a.ts", "~/loose.ts", "~/shared", "extensions", "gone.ts",
-    " ext/one ", "packages/local", "packages/local/src/a.ts", "HOME/loose.ts", "file://HOME/loose.ts", "readme.md", "~",
+    " ext/one ", "packages/local", "packages/local/src/a.ts", "HOME/loose.ts", "readme.md", "~", "ext/linked",
 )  # fmt: skip
 _IGNORED = ("a.ts", "*.js", "/b.js", "one/", "!one", "!a.ts", "# nothing", "", "t*", "**/two", "src/a.ts", "A.TS")
 _MANIFEST = ("a.ts", "./a.ts", "src", "./src/a.ts", "extensions", "gone.ts", "one", "../local", ".")
@@ -56,6 +57,9 @@ def random_home(seed: int, root: Path) -> dict[str, str]:
     if rng.random() < 0.3:
         (agent / "ext").mkdir(exist_ok=True)
         (agent / "ext" / "link.ts").symlink_to(root.parent / "loose.ts")
+        (agent / "packages" / "local").mkdir(parents=True, exist_ok=True)
+        for place in ("ext", "packages/local"):
+            (agent / place / "linked").symlink_to(root.parent / "shared")
     return {"agentDir": str(agent), "cwd": str(project)}
 
 
@@ -114,7 +118,7 @@ def _fill(rng: random.Random, directory: Path, depth: int, *, package: bool) -> 
         (directory / "package.json").write_text(json.dumps(_manifest(rng)))
     if depth:
         for name in _DIRECTORIES:
-            if rng.random() < (0.5 if package and name == "extensions" else 0.3):
+            if rng.random() < (0.5 if package and name == "extensions" else 0.2):
                 _fill(rng, directory / name, depth - 1, package=False)
 
 

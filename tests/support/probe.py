@@ -64,10 +64,10 @@ def misbehave(hook: str, ctx: Context) -> None:
 
 
 async def hang(hook: str, ctx: Context) -> None:
-    """Never comes back, or is killed after a while, if the test wants that."""
+    """Does not come back before ``hang_seconds``, or is killed after a while, if the test wants that."""
     fault = control(ctx).get(hook)
     if fault == "hang":
-        await asyncio.sleep(3600)
+        await asyncio.sleep(float(control(ctx).get("hang_seconds", 3600)))
     if fault == "die":
         await asyncio.sleep(0.3)
         die()
@@ -195,7 +195,7 @@ async def _look(arguments: Mapping[str, Any], ctx: Context) -> ToolResult:
         raise LookupError("nothing there")
     if arguments.get("wait"):
         try:
-            await asyncio.sleep(3600)
+            await asyncio.sleep(float(control(ctx).get("hang_seconds", 3600)))
         finally:
             signal = ctx.signal
             see("tool ended", None, ctx, aborted=signal is not None and signal.aborted)

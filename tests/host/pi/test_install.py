@@ -1,5 +1,5 @@
 """``contexthost pi install``, ``uninstall``, ``status``: one file is written, just that removed, its state told; by
-``contexthost doctor``, too."""
+``contexthost doctor``, too. The commands run in this process: a start of their own would be most of the time."""
 
 from __future__ import annotations
 
@@ -15,14 +15,38 @@ from typing import Any
 
 import pytest
 
+from contexthost.cli import main
 from support.live_pi import PiHome
 from support.model_server import ModelServer
 
 
+class HomeInside(PiHome):
+    """The command line runs in this process, with the environment that it would have in its own."""
+
+    capture: pytest.CaptureFixture[str]
+
+    def contexthost(self, *arguments: str, check: bool = True) -> subprocess.CompletedProcess[str]:
+        self.capture.readouterr()
+        with pytest.raises(SystemExit) as ended:
+            main(list(arguments))
+        done = subprocess.CompletedProcess(arguments, int(ended.value.code or 0), *self.capture.readouterr())
+        if check:
+            done.check_returncode()
+        return done
+
+
 @pytest.fixture
-def pi_home_dir(tmp_path: Path) -> Iterator[PiHome]:
+def pi_home_dir(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Iterator[PiHome]:
     with ModelServer() as server:
-        yield PiHome(tmp_path, server)
+        home = HomeInside(tmp_path, server)
+        home.capture = capsys
+        for name, value in home.environment.items():
+            monkeypatch.setenv(name, value)
+        monkeypatch.syspath_prepend(home.packages)
+        monkeypatch.delitem(sys.modules, "contexthost_probe", raising=False)  # the one of another test
+        yield home
 
 
 def test_install_and_uninstall_leave_no_trace(pi_home_dir: PiHome) -> None:
@@ -94,9 +118,10 @@ def test_status_says_what_is_wrong_whatever_the_extension_starts(
 
 
 def test_what_is_no_file_is_never_waited_for(pi_home_dir: PiHome) -> None:
-    path = pi_home_dir.install()
-    os.mkfifo(path.parent / "pipe.ts")
-    assert pi_home_dir.contexthost("pi", "status").returncode == 0
+    extensions = pi_home_dir.agent / "extensions"
+    extensions.mkdir()
+    os.mkfifo(extensions / "pipe.ts")
+    path = pi_home_dir.install()  # which looks for other compactors, too
     path.unlink()
     os.mkfifo(path)
     for verb in ("install", "status", "uninstall"):
@@ -143,8 +168,10 @@ def test_doctor_looks_at_the_bridge_too(pi_home_dir: PiHome) -> None:
     assert "cannot be read" in text
 
 
-def test_other_compactors_are_found_where_pi_loads_extensions_from(pi_home_dir: PiHome) -> None:
-    extensions = pi_home_dir.install().parent
+def test_other_compactors_are_found_where_pi_loads_extensions_from(
+    pi_home_dir: PiHome, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    extensions = pi_home_dir.agent / "extensions"
     listens = 'export default (pi) => { pi.on("session_before_compact", () => {}) }'
     package = extensions / "pkg"
     (package / "src").mkdir(parents=True)
@@ -161,14 +188,8 @@ def test_other_compactors_are_found_where_pi_loads_extensions_from(pi_home_dir: 
     project.mkdir(parents=True)
     (project / "own.js").write_text(listens)
     (project / "harmless.ts").write_text("export default () => {}")
-    found = subprocess.run(
-        [sys.executable, "-m", "contexthost", "pi", "status", "--json"],
-        env=pi_home_dir.environment,
-        cwd=pi_home_dir.project,
-        capture_output=True,
-        check=True,
-        timeout=60,
-    )
+    monkeypatch.chdir(pi_home_dir.project)
+    found = pi_home_dir.contexthost("pi", "status", "--json", check=False)
     assert json.loads(found.stdout)["otherCompactors"] == sorted(
         [str(package / "./src/main.ts"), str(project / "own.js")]
     )

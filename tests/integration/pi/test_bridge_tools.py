@@ -28,7 +28,7 @@ def results(pi: LivePi) -> list[tuple[str, bool]]:
 def test_what_takes_too_long_is_ended_and_told(tmp_path: Path) -> None:
     with live_home(tmp_path, answer) as home:
         home.host_settings(pi={"toolSeconds": 0.7})
-        home.probe(command="hang")
+        home.probe(command="hang", hang_seconds=1.4)  # twice the limit, not longer: what waits longer hears no error
         home.install()
         with home.rpc() as pi:
             pi.prompt("use the tool and wait")

@@ -15,18 +15,16 @@ from contexthost.pi.sources import source_of
 from support.pi import ORACLE_DIR, node, pi_home
 from support.pi_settings import random_home
 
-HOMES = 150
+HOMES = 100
 SOURCES = (
-    "git:github.com/u/r", "git:github.com/u/r@v1", "git:u/r", "git:u/r#main", "git:github:u/r@v2", "git:gitlab:g/sub/r",
-    "git:gitlab.com/g/sub/r@v1", "git:git@github.com:u/r.git@v1", "git@github.com:u/r", "https://github.com/u/r.git@v3",
+    "git:github.com/u/r", "git:github.com/u/r@v1", "git:u/r", "git:u/r#main", "git:gitlab.com/g/sub/r@v1",
+    "git:git@github.com:u/r.git@v1", "git@github.com:u/r", "https://github.com/u/r.git@v3",
     "git:git@example.com:team/x/r.git@main", "https://github.com/u/r/tree/feature/x", "https://github.com/u/r#abc",
-    "https://www.github.com/u/r/", "https://example.com/r", "https://me:word@example.com:8443/u/r@v1",
-    "git:GitHub.com/u/R", "ssh://git@example.com:2222/u/r.git", "git://example.com/u/r", "http://example.com/a/b/c", "HTTPS://github.com/u/r",
-    "git:example.com/r", "git:localhost/a/b", "git:host/a/b", "git: github.com/u/r", "github:u/r", "git:../x/y",
-    "git:./x", "git:@scope/name", "git:a b/c", "git:example.com/../x", "git:example.com/a/%2e%2e/x", "https://github.com/u",
-    "https://github.com/u/r/blob/main/x", "git:sourcehut:~u/r", "https://github.com/u/r?x=1", "npm:foo",
-    "npm:foo@1.2.3", "npm:@s/foo@^1", "npm: foo ", "npm:foo@npm:bar@1", "npm:", "./x", "x", "~/x", "git:",
-    "https://", "builtin:mcp",
+    "https://www.github.com/u/r/", "git:https://github.com/u/r", "https://me:word@example.com:8443/u/r@v1",
+    "git:GitHub.com/u/R", "ssh://git@example.com:2222/u/r.git", "ssh://git@github.com/u/r", "git://example.com/u/r",
+    "http://example.com/a/b/c", "git:localhost/a/b", "git: github.com/u/r", "github:u/r", "git:", "https://",
+    "npm:foo", "npm:foo@1.2.3", "npm:@s/foo", "npm:@s/foo@^1", "npm: foo ", "npm:foo@npm:bar@1", "npm:",
+    "./x", "x", "~/x", "../x", "builtin:mcp",
 )  # fmt: skip
 
 
@@ -47,7 +45,7 @@ def test_what_is_loaded_is_what_pi_resolves(tmp_path: Path, monkeypatch: pytest.
     pis = json.loads(run.stdout)
     monkeypatch.setenv("HOME", str(tmp_path))
     ours = [loaded_extensions(Path(home["agentDir"]), Path(home["cwd"])) for home in asked]
-    found = {seed: sorted(map(str, loaded.paths)) for seed, loaded in enumerate(ours)}
+    found = {seed: sorted(map(str, paths)) for seed, (paths, _) in enumerate(ours)}
     assert found == {seed: sorted(paths) for seed, paths in enumerate(pis["homes"])}
     assert sum(map(len, found.values())) > 2 * HOMES  # there was something to find
 

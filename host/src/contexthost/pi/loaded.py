@@ -7,207 +7,183 @@ written; what cannot be told that way is said.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+import re
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
-from contexthost.pi.patterns import NotUnderstood, expand, ignored, is_glob, matches
-from contexthost.pi.settings import PiSettings, read_json
-from contexthost.pi.sources import Source, resolved, source_of, without_credentials
+from pathspec import GitIgnoreSpec
 
-__all__ = ["Loaded", "loaded_extensions"]
+from contexthost.pi.patterns import NotUnderstood, expand, is_glob, matches
+from contexthost.pi.settings import Package, PiSettings, read_file, read_json, read_settings
+from contexthost.pi.sources import resolved, source_of, without_credentials
+
+__all__ = ["loaded_extensions"]
 
 Scope = Literal["project", "user"]
 
 _RESOURCES: Final = ("extensions", "skills", "prompts", "themes")
 _IGNORE_FILES: Final = (".gitignore", ".ignore", ".fdignore")
 
-
-@dataclass(frozen=True, slots=True)
-class Loaded:
-    """``paths``: files, or directories that are loaded as a module, in no order. ``unknown``: sentences about what
-    cannot be told."""
-
-    paths: tuple[Path, ...]
-    unknown: tuple[str, ...]
+# Those of `Path` raise errors where a directory may not be looked into.
+_exists, _is_file, _is_directory = os.path.exists, os.path.isfile, os.path.isdir
 
 
-def loaded_extensions(agent_dir: Path, project: Path) -> Loaded:
-    """The extensions of every session in a project; what a command line adds (``-e``) nobody can know."""
-    looked = _Look(
-        {
-            "project": PiSettings.read(project / ".pi" / "settings.json"),
-            "user": PiSettings.read(agent_dir / "settings.json"),
-        }
-    )
+def loaded_extensions(agent_dir: Path, project: Path) -> tuple[list[Path], list[str]]:
+    """The extensions of every session in a project, files, or directories that are loaded as a module, in no order; and
+    sentences about what cannot be told. What a command line adds (``-e``) nobody can know."""
+    looked = _Look({"project": project / ".pi", "user": agent_dir})
     looked.packages()
-    looked.named("project")
-    looked.named("user")
-    looked.discovered("project")
-    looked.discovered("user")
-    return Loaded(tuple(looked.enabled()), tuple(dict.fromkeys(looked.unknown)))
+    looked.named("project", rank=0)
+    looked.named("user", rank=2)
+    looked.discovered("project", rank=1)
+    looked.discovered("user", rank=3)
+    return looked.enabled(), looked.unknown
 
 
 class _Look:
     """Collects paths with whether they are loaded; what is said of a path first counts, as in Pi."""
 
-    def __init__(self, settings: dict[Scope, PiSettings]) -> None:
-        self._settings = settings
-        self._found: dict[str, tuple[int, bool]] = {}  # path → its rank, and whether it is loaded
-        self.unknown: list[str] = [problem for one in settings.values() for problem in one.problems]
+    def __init__(self, bases: dict[Scope, Path]) -> None:
+        self._bases = bases
+        self._found: dict[Path, tuple[int, bool]] = {}  # its rank, and whether it is loaded
+        self.unknown: list[str] = []
+        self._settings = {scope: self._read(base / "settings.json") for scope, base in bases.items()}
+
+    def _read(self, file: Path) -> PiSettings:
+        try:
+            return read_settings(file)
+        except ValueError as error:
+            self.unknown.append(f"{file} {error}: which extensions it names is not known")
+            return PiSettings()
 
     def enabled(self) -> list[Path]:
         """What is loaded: of several names of one file, the name of the best rank says whether it is."""
-        best: dict[str, tuple[int, bool, str]] = {}
-        for path, (rank, on) in self._found.items():
-            known = best.setdefault(os.path.realpath(path), (rank, on, path))
-            if rank < known[0]:
-                best[os.path.realpath(path)] = (rank, on, path)
-        return [Path(path) for _, on, path in best.values() if on]
+        best: dict[str, tuple[Path, bool]] = {}
+        for path, (_, on) in sorted(self._found.items(), key=lambda found: found[1][0]):
+            best.setdefault(os.path.realpath(path), (path, on))
+        return [path for path, on in best.values() if on]
 
-    def _add(self, paths: Iterable[Path], rank: int, *, on: Iterable[Path]) -> None:
+    def _add(self, paths: Iterable[Path], rank: int, on: Iterable[Path]) -> None:
         chosen = set(on)
         for path in paths:
-            self._found.setdefault(str(path), (rank, path in chosen))
+            self._found.setdefault(path, (rank, path in chosen))
 
     # What the settings name -------------------------------------------------------------------------------------------
 
-    def named(self, scope: Scope) -> None:
+    def named(self, scope: Scope, rank: int) -> None:
         """``extensions``: paths, and patterns that choose among what the paths lead to."""
-        settings = self._settings[scope]
-        plain = [entry for entry in settings.extensions if not _is_pattern(entry)]
-        patterns = [entry for entry in settings.extensions if _is_pattern(entry)]
-        files = self._below(resolved(entry, settings.base) for entry in plain)
-        self._add(files, 0 if scope == "project" else 2, on=self._chosen(files, patterns, settings.base))
+        base, entries = self._bases[scope], self._settings[scope].extensions or []
+        patterns = [entry for entry in entries if _is_override(entry) or is_glob(entry)]
+        files = self._below(resolved(entry, base) for entry in entries if entry not in patterns)
+        self._add(files, rank, self._chosen(files, patterns, base))
 
-    def discovered(self, scope: Scope) -> None:
+    def discovered(self, scope: Scope, rank: int) -> None:
         """The directory ``extensions``, less what the settings take away."""
-        settings = self._settings[scope]
-        files = self._in_directory(settings.base / "extensions")
-        overrides = [entry for entry in settings.extensions if entry.startswith(("!", "+", "-"))]
-        self._add(files, 1 if scope == "project" else 3, on=self._chosen(files, overrides, settings.base))
+        base, entries = self._bases[scope], self._settings[scope].extensions or []
+        files = self._in_directory(base / "extensions")
+        self._add(files, rank, self._chosen(files, filter(_is_override, entries), base))
 
     def packages(self) -> None:
-        """``packages``: what is installed of them. A package of the project's settings replaces the user's."""
-        chosen: dict[tuple[str, str], list[tuple[Scope, str, dict[str, Any] | None]]] = {}
-        for scope, settings in self._settings.items():
-            for text, options in settings.packages:
-                same = chosen.setdefault(self._identity(text, scope), [])
-                delta = bool(same) and same[0][0] == "project" and _is_delta(same[0][2])
-                if not same or (scope == "user" and delta and len(same) == 1):
-                    same.append((scope, text, options))
-                elif scope == "project":
-                    same[0] = (scope, text, options)
-        for same in chosen.values():
-            # What is on top of the user's package only chooses among its files, and lies where that lies.
-            lies = same[-1] if _is_delta(same[0][2]) else same[0]
-            for _, _, options in same:
-                self._package(lies[1], self._settings[lies[0]], options)
+        """``packages``: what is installed of them. A package of the project's settings replaces the user's, or, if it
+        says ``autoload: false``, chooses among the files of the user's, and lies where that lies."""
+        own, users = self._by_identity("project"), self._by_identity("user")
+        for identity, package in own.items():
+            if _is_delta(package) and identity in users:
+                self._package("user", _text(users[identity]), package)
+            else:
+                self._package("project", _text(package), package)
+        for identity, package in users.items():
+            if identity not in own or _is_delta(own[identity]):
+                self._package("user", _text(package), package)
 
-    def _identity(self, text: str, scope: Scope) -> tuple[str, str]:
-        source = source_of(text)
-        name = str(resolved(source.name, self._settings[scope].base)) if source.kind == "local" else source.name
-        return source.kind, name
+    def _by_identity(self, scope: Scope) -> dict[tuple[str, str], str | Package]:
+        """The packages of one file; of two entries for one the project's last counts and the user's first, as in Pi."""
+        found: dict[tuple[str, str], str | Package] = {}
+        for package in self._settings[scope].packages or []:
+            source = source_of(_text(package))
+            name = str(source.directory(self._bases[scope])) if source.kind == "local" else source.name
+            if scope == "project" or (source.kind, name) not in found:
+                found[source.kind, name] = package
+        return found
 
-    def _package(self, text: str, settings: PiSettings, options: dict[str, Any] | None) -> None:
+    def _package(self, scope: Scope, text: str, package: str | Package) -> None:
+        """``text``: the source, of the user's or the project's settings."""
         source = source_of(text)
-        place = source.directory(settings.base)
-        if not _exists(place):
-            if source.kind != "local":  # a path that leads nowhere is nothing for Pi either
-                self.unknown.append(_not_installed(text, source, place, settings))
+        root = source.directory(self._bases[scope])
+        if not _exists(root) and source.kind != "local":  # a path that leads nowhere is nothing for Pi either
+            more = " (npm's global directory, where older versions put it, is not asked for)" * (source.kind == "npm")
+            self.unknown.append(
+                f"{without_credentials(text)} of {self._bases[scope] / 'settings.json'} is not in {root}{more}: "
+                "whether it takes part in compactions is not known"
+            )
+        if not _is_directory(root):
+            self._add([root] if _is_file(root) else [], 4, [root])
             return
-        if source.kind == "local" and _is(place, Path.is_file):
-            self._add([place], 4, on=[place])
+        patterns = package.extensions if isinstance(package, Package) else None
+        manifest = _manifest(root)
+        entries = manifest.get("extensions")
+        plain = isinstance(package, str)  # the settings say no more of it
+        if plain and not manifest and not any(_exists(root / name) for name in _RESOURCES):
+            module = [root] if source.kind == "local" else []  # as it stands
+            self._add(module, 4, module)
             return
-        patterns = None if options is None else self._filter(options, text, settings)
-        delta = _is_delta(options)
-        if delta and patterns is None:
-            return
-        files = self._of_package(place, filtered=options is not None, chosen_from=patterns is not None)
-        if files is None:
-            if source.kind == "local":
-                self._add([place], 4, on=[place])  # a module, as it stands
-        elif delta:
-            self._add_delta(files, patterns or [], place)
-        elif patterns is None:
-            self._add(files, 4, on=files)
+        if entries or (entries is not None and patterns is None):
+            files = self._of_manifest(entries, root)
+        elif plain and manifest:
+            files = []  # it names other things, and no extensions
         else:
-            self._add(files, 4, on=self._chosen(files, patterns, place) if patterns else [])
-
-    def _filter(self, options: dict[str, Any], text: str, settings: PiSettings) -> list[str] | None:
-        patterns = options.get("extensions")
-        if patterns is None or (isinstance(patterns, list) and all(isinstance(one, str) for one in patterns)):
-            return patterns
-        shown = without_credentials(text)
-        self.unknown.append(f"{settings.file}: `extensions` of {shown} is no list of texts and was passed over")
-        return None
+            files = self._in_directory(root / "extensions")
+        if _is_delta(package):
+            self._add_delta(files, patterns or [], root)
+        else:
+            on = files if patterns is None else self._chosen(files, patterns, root) if patterns else []
+            self._add(files, 4, on)
 
     def _add_delta(self, files: Sequence[Path], patterns: Sequence[str], base: Path) -> None:
         said: dict[Path, bool] = {}
         for pattern in patterns:
-            bare = pattern[1:] if pattern.startswith(("!", "+", "-")) else pattern
+            bare = pattern[1:] if _is_override(pattern) else pattern
             exact, on = pattern.startswith(("+", "-")), not pattern.startswith(("!", "-"))
             for file in files:
                 if _is_exactly(file, bare, base) if exact else self._fits(file, bare, base, unknown=on):
                     said[file] = on
-        self._add(said, 4, on=[file for file, on in said.items() if on])
-
-    def _of_package(self, root: Path, *, filtered: bool, chosen_from: bool) -> list[Path] | None:
-        """The extensions of a package's directory; None where it has nothing of what Pi packages have.
-
-        ``filtered``: the settings say more of it than its source; ``chosen_from``: they choose among its extensions.
-        """
-        manifest = _manifest(root)
-        entries = manifest.get("extensions")
-        if entries or (entries is not None and not chosen_from):
-            return self._of_manifest(entries, root)
-        if not filtered and manifest:
-            return []  # it names other things, and no extensions
-        if not filtered and not any(_exists(root / name) for name in _RESOURCES):
-            return None
-        return self._in_directory(root / "extensions")
+        self._add(said, 4, [file for file, on in said.items() if on])
 
     def _of_manifest(self, entries: Sequence[str], root: Path) -> list[Path]:
         places: list[Path] = []
         for entry in entries:
-            if entry.startswith(("!", "+", "-")):
-                continue
-            if not is_glob(entry):
-                places.append(Path(os.path.normpath(root / entry)))
+            if _is_override(entry):
                 continue
             try:
-                places += expand(entry, root)
+                places += expand(entry, root) if is_glob(entry) else [Path(os.path.normpath(root / entry))]
             except NotUnderstood:
                 self.unknown.append(f"{root / 'package.json'}: what {entry!r} finds is not known")
-        files = self._below(places)
-        overrides = [entry for entry in entries if entry.startswith(("!", "+", "-"))]
-        chosen = set(self._chosen(files, overrides, root))
-        return [file for file in files if file in chosen]
+        return self._chosen(self._below(places), filter(_is_override, entries), root)
 
     # Patterns --------------------------------------------------------------------------------------------------------
 
-    def _chosen(self, files: Sequence[Path], patterns: Sequence[str], base: Path) -> list[Path]:
+    def _chosen(self, files: Sequence[Path], patterns: Iterable[str], base: Path) -> list[Path]:
         """Plain patterns choose, ``!`` leaves out, ``+`` takes a file in all the same, ``-`` has the last word."""
-        plain = [one for one in patterns if not one.startswith(("!", "+", "-"))]
-        by_sign = {sign: [one[1:] for one in patterns if one.startswith(sign)] for sign in "!+-"}
-        return [
-            file
-            for file in files
-            if not any(_is_exactly(file, one, base) for one in by_sign["-"])
-            and (
-                any(_is_exactly(file, one, base) for one in by_sign["+"])
-                or (
-                    (not plain or any(self._fits(file, one, base) for one in plain))
-                    and not any(self._fits(file, one, base, unknown=False) for one in by_sign["!"])
-                )
-            )
-        ]
+        by_sign: dict[str, list[str]] = {"": [], "!": [], "+": [], "-": []}
+        for pattern in patterns:
+            sign = pattern[:1] if _is_override(pattern) else ""
+            by_sign[sign].append(pattern.removeprefix(sign))
 
-    def _fits(self, file: Path, pattern: str, base: Path, *, unknown: bool = True) -> bool:
-        wanted = _unfolded(pattern)
+        def fits(file: Path) -> bool:
+            if any(_is_exactly(file, one, base) for one in by_sign["-"]):
+                return False
+            if any(_is_exactly(file, one, base) for one in by_sign["+"]):
+                return True
+            chosen = not by_sign[""] or any(self._fits(file, one, base, unknown=True) for one in by_sign[""])
+            return chosen and not any(self._fits(file, one, base, unknown=False) for one in by_sign["!"])
+
+        return list(filter(fits, files))
+
+    def _fits(self, file: Path, pattern: str, base: Path, *, unknown: bool) -> bool:
+        wanted = os.path.expanduser(pattern)  # noqa: PTH111 - these are texts
         try:
-            return any(matches(name, wanted) for name in (_relative(file, base), file.name, str(file)))
+            return any(matches(name, wanted) for name in (os.path.relpath(file, base), file.name, str(file)))
         except NotUnderstood:
             self.unknown.append(f"the pattern {pattern!r} for {base} is not understood: what it fits is not known")
             return unknown
@@ -217,10 +193,7 @@ class _Look:
     def _below(self, places: Iterable[Path]) -> list[Path]:
         found: dict[Path, None] = {}
         for place in places:
-            if _is(place, Path.is_file):
-                found[place] = None
-            elif _is(place, Path.is_dir):
-                found.update(dict.fromkeys(self._in_directory(place)))
+            found.update(dict.fromkeys([place] if _is_file(place) else self._in_directory(place)))
         return list(found)
 
     def _in_directory(self, directory: Path) -> list[Path]:
@@ -229,29 +202,35 @@ class _Look:
         named = _entry_points(directory)
         if named is not None:
             return named
+        if not _is_directory(directory):
+            return []
         try:
             entries = sorted(directory.iterdir())
-        except (FileNotFoundError, NotADirectoryError):
+        except OSError as error:
+            self.unknown.append(f"{directory} cannot be read: {error.strerror}")
             return []
-        except (OSError, ValueError) as error:
-            self.unknown.append(f"{directory} cannot be read: {getattr(error, 'strerror', None) or error}")
-            return []
-        rules = [line for name in _IGNORE_FILES for line in _text(directory / name).splitlines()]
+        rules = self._ignore_rules(directory)
         found: list[Path] = []
         for entry in entries:
             if entry.name.startswith(".") or entry.name == "node_modules":
                 continue
-            is_directory = _is(entry, Path.is_dir)
-            try:
-                if ignored(entry.name, is_directory, rules):
-                    continue
-            except NotUnderstood as error:
-                self.unknown.append(f"{directory}: the pattern {str(error)!r} of an ignore file is not understood")
+            is_directory = _is_directory(entry)
+            if rules.match_file(entry.name.lower() + "/" * is_directory):
+                continue
             if is_directory:
                 found += _entry_points(entry) or []
-            elif entry.suffix in (".ts", ".js") and _is(entry, Path.is_file):
+            elif entry.suffix in (".ts", ".js") and _is_file(entry):
                 found.append(entry)
         return found
+
+    def _ignore_rules(self, directory: Path) -> GitIgnoreSpec:
+        """In lower case: Pi does not tell them apart."""
+        try:
+            texts = [read_file(directory / name).decode("utf-8", "replace") for name in _IGNORE_FILES]
+            return GitIgnoreSpec.from_lines("\n".join(texts).lower().splitlines())
+        except (ValueError, re.error):
+            self.unknown.append(f"{directory}: what its ignore files leave out is not known")
+            return GitIgnoreSpec([])
 
 
 def _manifest(root: Path) -> dict[str, list[str]]:
@@ -280,47 +259,18 @@ def _entry_points(directory: Path) -> list[Path] | None:
     return next(([index] for name in ("index.ts", "index.js") if _exists(index := directory / name)), None)
 
 
-def _not_installed(text: str, source: Source, place: Path, settings: PiSettings) -> str:
-    more = " (npm's global directory, where older versions put it, is not asked for)" if source.kind == "npm" else ""
-    shown = without_credentials(text)
-    return f"{shown} of {settings.file} is not in {place}{more}: whether it takes part in compactions is not known"
+def _is_override(entry: str) -> bool:
+    return entry.startswith(("!", "+", "-"))
 
 
-def _is_pattern(entry: str) -> bool:
-    return entry.startswith(("!", "+", "-")) or is_glob(entry)
+def _text(package: str | Package) -> str:
+    return package if isinstance(package, str) else package.source
 
 
-def _is_delta(options: dict[str, Any] | None) -> bool:
-    return options is not None and options.get("autoload") is False
+def _is_delta(package: str | Package | None) -> bool:
+    return isinstance(package, Package) and package.autoload is False
 
 
 def _is_exactly(file: Path, pattern: str, base: Path) -> bool:
-    return _unfolded(pattern.removeprefix("./")) in (_relative(file, base), str(file))
-
-
-def _unfolded(pattern: str) -> str:
-    """A pattern with the user's directory in place of ``~``."""
-    return str(resolved(pattern, Path("/"))) if pattern == "~" or pattern.startswith(("~/", "file://")) else pattern
-
-
-def _relative(file: Path, base: Path) -> str:
-    return os.path.relpath(file, base)
-
-
-def _exists(path: Path) -> bool:
-    return _is(path, Path.exists)
-
-
-def _is(path: Path, question: Callable[[Path], bool]) -> bool:
-    """`Path.exists` and the like; False for what has a null character in its name, or is hidden from us."""
-    try:
-        return question(path)
-    except (OSError, ValueError):
-        return False
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
-    except (OSError, ValueError):
-        return ""
+    wanted = os.path.expanduser(pattern.removeprefix("./"))  # noqa: PTH111 - these are texts
+    return wanted in (os.path.relpath(file, base), str(file))

@@ -10,16 +10,16 @@ from pathlib import Path
 from typing import Final
 
 from contexthost.pi.loaded import loaded_extensions
-from contexthost.pi.settings import read_json
+from contexthost.pi.settings import read_file, read_json
 
 __all__ = ["Rivals", "find_rivals"]
 
 _HOOK: Final = b"session_before_compact"
 _IMPORT: Final = re.compile(rb"""\b(?:from|import|require)\s*\(?\s*["'](\.{1,2}/[^"'\n]*)["']""")
 _MOST_FILES: Final = 200
-_MOST_BYTES: Final = 16_000_000
-_ENDINGS: Final = ("", ".ts", ".js", ".mts", ".mjs", ".cts", ".cjs", ".tsx", "/index.ts", "/index.js")
-_TYPESCRIPT: Final = {".js": ".ts", ".mjs": ".mts", ".cjs": ".cts", ".jsx": ".tsx"}
+_ENDINGS: Final = (
+    "", ".ts", ".js", ".mts", ".mjs", ".cts", ".cjs", ".tsx", "/index.ts", "/index.js", "/index.mts", "/index.mjs",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,71 +38,47 @@ def find_rivals(agent_dir: Path, project: Path, own: Path) -> Rivals:
         project: where Pi is started.
         own: our extension, which is none.
     """
-    loaded = loaded_extensions(agent_dir, project)
-    unknown = list(loaded.unknown)
+    loaded, unknown = loaded_extensions(agent_dir, project)
     ours = os.path.realpath(own)
-    found = [path for path in loaded.paths if os.path.realpath(path) != ours and _takes_part(path, unknown)]
+    found = [path for path in loaded if os.path.realpath(path) != ours and _takes_part(path, unknown)]
     return Rivals(tuple(sorted(found)), tuple(dict.fromkeys(unknown)))
 
 
 def _takes_part(extension: Path, unknown: list[str]) -> bool:
-    entry = _module(extension) if extension.is_dir() else extension
-    left = [entry] if entry is not None else []
+    left = list(_module(extension) if extension.is_dir() else [extension])
     seen = set(left)
     while left:
         file = left.pop()
         try:
-            text = _content(file)
-        except OSError as error:
-            unknown.append(f"{file} cannot be read ({error.strerror}): whether it takes part is not known")
-            continue
-        if text is None:
-            unknown.append(f"{file} is too large to be looked through")
+            text = read_file(file)
+        except ValueError as error:
+            unknown.append(f"{file} {error}: whether it takes part in compactions is not known")
             continue
         if _HOOK in text:
             return True
-        for imported in _imports(text, file):
-            if imported not in seen and len(seen) < _MOST_FILES:
-                seen.add(imported)
-                left.append(imported)
+        for match in _IMPORT.finditer(text):
+            for imported in _files(os.path.normpath(file.parent / os.fsdecode(match[1]))):
+                if imported not in seen and len(seen) < _MOST_FILES:
+                    seen.add(imported)
+                    left.append(imported)
     return False
 
 
-def _content(file: Path) -> bytes | None:
-    """A file's bytes; nothing where it is no file (a pipe would be waited for), None where they are too many."""
-    if not file.is_file():
-        return b""
-    return None if file.stat().st_size > _MOST_BYTES else file.read_bytes()
+def _files(name: str) -> Iterator[Path]:
+    """What an import may mean; TypeScript is imported as what it becomes, too."""
+    for stem in dict.fromkeys((name, os.path.splitext(name)[0])):  # noqa: PTH122 - `Path` has no empty names
+        for ending in _ENDINGS:
+            if os.path.isfile(stem + ending):  # noqa: PTH113 - that of `Path` raises errors
+                yield Path(stem + ending)
 
 
-def _imports(text: bytes, file: Path) -> Iterator[Path]:
-    for match in _IMPORT.finditer(text):
-        named = file.parent / os.fsdecode(match[1])
-        candidates = [Path(f"{named}{ending}") for ending in _ENDINGS]
-        if named.suffix in _TYPESCRIPT:  # TypeScript is imported as what it becomes
-            candidates.append(named.with_suffix(_TYPESCRIPT[named.suffix]))
-        for candidate in candidates:
-            if _is_file(candidate):
-                yield Path(os.path.normpath(candidate))
-                break
-
-
-def _module(directory: Path) -> Path | None:
-    """What a directory is as a module: what its package.json calls main, else its index."""
+def _module(directory: Path) -> Iterator[Path]:
+    """What a directory is as a module: what its package.json calls main, or its index."""
     try:
         manifest = read_json(directory / "package.json")
     except ValueError:
         manifest = None
     main = manifest.get("main") if isinstance(manifest, dict) else None
-    names = [main] if isinstance(main, str) else []
-    for name in (*names, "index.ts", "index.js", "index.mts", "index.mjs", "index.cjs"):
-        if _is_file(directory / name):
-            return directory / name
-    return None
-
-
-def _is_file(path: Path) -> bool:
-    try:
-        return path.is_file()
-    except (OSError, ValueError):  # a null character in its name
-        return False
+    if isinstance(main, str):
+        yield from _files(str(directory / main))
+    yield from _files(f"{directory}/index")

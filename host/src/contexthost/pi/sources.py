@@ -7,19 +7,16 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal
-from urllib.parse import unquote, urlsplit
 
 __all__ = ["Source", "resolved", "source_of", "without_credentials"]
 
-_NOT_LOCAL: Final = ("npm:", "git:", "github:", "http:", "https:", "ssh:", "builtin:")
-_HOSTS: Final = {
-    "github": "github.com",
-    "gitlab": "gitlab.com",
-    "bitbucket": "bitbucket.org",
-    "sourcehut": "git.sr.ht",
-}
-_NPM: Final = re.compile(r"(@?[^@]+(?:/[^@]+)?)(?:@.+)?", re.DOTALL)
-_URL: Final = re.compile(r"(https?|ssh|git)://", re.IGNORECASE)
+_REPOSITORY: Final = re.compile(
+    r"""(?:git:\s*(?!\w+://)(?:git@)?|(?:git:\s*)?(?:https?|ssh)://(?:[^/@]*@)?(?:www\.)?)
+    (?P<host>[^/:]+)(?::\d+(?=/))?[/:]
+    (?P<path>[^@#]+?)
+    (?:\.git)?/?(?:[@#].*)?""",
+    re.VERBOSE | re.IGNORECASE | re.DOTALL,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,64 +38,24 @@ class Source:
 def source_of(text: str) -> Source:
     """What a package's source in Pi's settings means; whatever is no name of npm or git is a path, as in Pi."""
     if text.startswith("npm:"):
-        spec = text.removeprefix("npm:").strip()
-        found = _NPM.fullmatch(spec)
-        return Source("npm", found[1] if found else spec)
-    repository = _repository(text.strip()) if text.strip().startswith(_NOT_LOCAL) else None
-    return Source("git", repository) if repository is not None else Source("local", text)
+        return Source("npm", re.sub("(?<=.)@.*", "", text.removeprefix("npm:").strip(), flags=re.DOTALL))
+    found = _REPOSITORY.fullmatch(text.strip())
+    if found is None:
+        return Source("local", text)
+    host, path = found["host"], found["path"]
+    if host.lower() == "github.com":
+        return Source("git", f"github.com/{re.sub('/tree/.*', '', path)}")  # as a browser shows a branch
+    if "/" not in path:
+        return Source("git", f"github.com/{host}/{path}")  # git:user/repository
+    return Source("git", f"{host}/{path}")
 
 
 def resolved(path: str, base: Path) -> Path:
     """A path of Pi's settings: ``~`` is the user's directory, and what is relative is so to the settings' own."""
-    text = path.strip()
-    if text == "~" or text.startswith("~/"):
-        text = os.path.join(os.path.expanduser("~"), text[2:])  # noqa: PTH111, PTH118 - as Pi does, by HOME
-    elif text.startswith("file:///"):
-        text = unquote(text.removeprefix("file://").partition("?")[0].partition("#")[0])
-    return Path(os.path.normpath(os.path.join(base, text)))  # noqa: PTH118 - as Node resolves, without links
+    text = os.path.expanduser(path.strip())  # noqa: PTH111 - `Path` refuses what is no user's name
+    return Path(os.path.normpath(base / text))  # as Node resolves, without links
 
 
 def without_credentials(text: str) -> str:
     """A source to be shown: an address may hold a token."""
     return re.sub(r"://[^/\s]*@", "://…@", text)
-
-
-def _repository(text: str) -> str | None:
-    """``host/path`` of a repository; None for what is none."""
-    named = text.startswith("git:")
-    url = text.removeprefix("git:").strip()
-    if not named and not _URL.match(url):
-        return None
-    host, path = _host_and_path(url)
-    path = path.partition("#")[0]
-    cut = path.find("@")
-    if cut > 0 and cut + 1 < len(path):  # a branch, a tag or a commit
-        path = path[:cut]
-    path = path.rstrip("/")
-    if host.lower() in _HOSTS.values():
-        host = host.lower()
-    if host == "github.com" and path.split("/")[2:3] == ["tree"]:  # …/tree/branch
-        path = "/".join(path.split("/")[:2])
-    path = path.removesuffix(".git")
-    parts = {host, *path.split("/"), *unquote(path).split("/")}
-    if "/" not in path or parts & {"..", ""} or any(bad in unquote(path) for bad in "\0\\"):
-        return None
-    return f"{host}/{path}"
-
-
-def _host_and_path(url: str) -> tuple[str, str]:
-    if found := re.fullmatch(r"git@([^:]+):(.+)", url):
-        return found[1], found[2]
-    if "://" in url:
-        try:
-            parts = urlsplit(url)
-            return (parts.hostname or "").removeprefix("www."), parts.path.lstrip("/")
-        except ValueError:
-            return "", ""
-    shortcut, _, rest = url.partition(":")
-    if shortcut in _HOSTS:
-        return _HOSTS[shortcut], rest
-    first, _, rest = url.partition("/")
-    if "/" not in rest.partition("#")[0] and not first.startswith((".", "@")) and " " not in first:  # GitHub's
-        return "github.com", url
-    return (first, rest) if "." in first or first == "localhost" else ("", "")
