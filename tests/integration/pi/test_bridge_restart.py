@@ -6,8 +6,20 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from support.live_pi import at_start, check_mirror, helper, kill_python, live_home, python_sides, texts
+from support.live_pi import at_start, check_mirror, helper, kill_python, live_home, offered, python_sides, texts
 from support.model_server import Answer, Received, call, say
+
+TOOL_ALONE = """
+from contexthost import Tool, ToolResult, hookimpl
+
+async def _look(arguments, ctx):
+    return ToolResult("looked")
+
+@hookimpl
+def register_tools():
+    schema = {"type": "object", "properties": {}}
+    return [Tool(name="probe_look", description="Looks.", parameters=schema, handler=_look)]
+"""
 
 
 def answer(request: Received) -> Answer:
@@ -78,4 +90,22 @@ def test_what_cannot_be_started_is_said_within_its_limit_and_tried_again_when_as
             check_mirror(pi)
             pi.prompt("use the tool")
             assert texts(home.server.requests[-1], "tool")[-1].startswith("looked at you among ")
+            assert pi.errors() == []
+
+
+def test_a_tool_that_has_run_is_offered_though_the_next_start_fails(tmp_path: Path) -> None:
+    """Otherwise the prompt cache would be lost; also that of a plugin that listens to nothing."""
+    with live_home(tmp_path, answer) as home:
+        home.plugin(TOOL_ALONE)
+        home.install()
+        with home.rpc() as pi:
+            pi.prompt("use the tool")
+            assert texts(home.server.requests[-1], "tool") == ["looked"]
+            kill_python(pi)
+            at_start(home, "os._exit(3)")
+            pi.prompt("use the tool")
+            said = "contexthost is not running (it ended with code 3)"
+            assert texts(home.server.requests[-1], "tool") == ["looked", said]
+            pi.prompt("Hello.")
+            assert ["probe_look" in offered(request) for request in home.server.requests] == [True] * 5
             assert pi.errors() == []
