@@ -148,6 +148,18 @@ def test_a_switch_a_fork_the_tree_and_a_reload(tmp_path: Path) -> None:
         assert custom(read_entries(first), "probe:entry") == [{"text": "x"}]
 
 
+ODD = """
+export default function (pi: any) {
+  const odd: any = { n: 10n };
+  odd.again = [odd, { twice: 1 }, { twice: 1 }];
+  pi.on("turn_end", (event: any) => ({
+    entries: [...event.entries, { type: "custom", customType: "odd", data: odd }], continue: event.continue,
+  }));
+}
+"""
+"""Leaves what is not JSON in the session, which is allowed where Pi does not write it."""
+
+
 def test_a_session_without_a_file_another_model_and_two_sessions_at_once(tmp_path: Path) -> None:
     with live_home(tmp_path, lambda _: say("Answer.")) as home:
         home.probe()
@@ -156,7 +168,9 @@ def test_a_session_without_a_file_another_model_and_two_sessions_at_once(tmp_pat
         entry = models["providers"]["faux"]["models"][0]
         models["providers"]["faux"]["models"].append({**entry, "id": "faux-2", "contextWindow": 64_000})
         (home.agent / "models.json").write_text(json.dumps(models))
-        with home.rpc("--no-session", *helper(home)) as pi, home.rpc(*helper(home)) as other:
+        (home.root / "odd.ts").write_text(ODD)
+        odd = ["-e", str(home.root / "odd.ts")]
+        with home.rpc("--no-session", *helper(home), *odd) as pi, home.rpc(*helper(home)) as other:
             pi.prompt("First.")
             check_mirror(pi)
             other.prompt("Elsewhere.")

@@ -149,7 +149,7 @@ class Connection {
   }
 
   private write(message: any): void {
-    if (this.alive || message.method === "cancel") this.child.stdin?.write(`${JSON.stringify(message)}\n`);
+    if (this.alive || message.method === "cancel") this.child.stdin?.write(`${jsonOf(message)}\n`);
   }
 
   private read(chunk: Buffer): void {
@@ -1227,6 +1227,26 @@ function readMark(instructions: string | undefined): [string, string | undefined
   const end = instructions.indexOf("\n");
   const [nonce, to] = instructions.slice(MARK.length, end < 0 ? undefined : end).split(":");
   return [nonce, to || undefined, (end < 0 ? "" : instructions.slice(end + 1)) || undefined];
+}
+
+/**
+ * JSON, also of what is none: other extensions leave what they like in entries that Pi never writes (`--no-session`).
+ * A big integer becomes a number, an object within itself null.
+ */
+function jsonOf(message: any): string {
+  try {
+    return JSON.stringify(message);
+  } catch {
+    const around: any[] = [];
+    return JSON.stringify(message, function (this: any, _key: string, value: any) {
+      while (around.length > 0 && around[around.length - 1] !== this) around.pop();
+      if (typeof value === "bigint") return Number(value);
+      if (typeof value !== "object" || value === null) return value;
+      if (around.includes(value)) return null;
+      around.push(value);
+      return value;
+    });
+  }
 }
 
 function sleep(milliseconds: number): Promise<void> {
