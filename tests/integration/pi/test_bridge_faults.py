@@ -43,7 +43,7 @@ def revived(pi: LivePi, old: int) -> None:
     pi.until(there, "another Python side")
 
 
-def test_a_plugin_that_raises_or_prints_everywhere_is_told_once_and_harms_nothing(tmp_path: Path) -> None:
+def test_a_plugin_that_raises_prints_or_exits_everywhere_is_told_once_and_harms_nothing(tmp_path: Path) -> None:
     hooks = ["session_start", "input", "agent_start", "context", "turn_end", "agent_before_settle", "agent_settled"]
     with live_home(tmp_path, answer) as home:
         home.probe(**dict.fromkeys(hooks, "raise"))
@@ -60,7 +60,13 @@ def test_a_plugin_that_raises_or_prints_everywhere_is_told_once_and_harms_nothin
             check = pi.slash("/probe entries")
             assert check.startswith("probe: ")
             assert pi.notes(after=mark) == [check]
-            assert users(pi) == ["First.", "Second.", "Third."]
+            python, mark = pi.python_side(), pi.mark()
+            home.probe(**dict.fromkeys(hooks, "exit"))
+            pi.prompt("Fourth.")
+            assert pi.slash("/probe exit") == "/probe: SystemExit: 2"
+            assert pi.notes(after=mark) == ["/probe: SystemExit: 2"]  # each hook's first failure has been told
+            assert pi.python_side() == python
+            assert users(pi) == ["First.", "Second.", "Third.", "Fourth."]
             assert pi.errors() == []
 
 
