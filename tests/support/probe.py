@@ -37,7 +37,7 @@ from contexthost.projection import CustomDraft
 
 
 def control(ctx: Context) -> dict[str, Any]:
-    """What the test wants: per hook ``raise``, ``exit``, ``block``, ``hang``, ``die`` or ``print``, and what is answered."""
+    """What the test wants: a fault per hook (``raise``, ``exit``, ``block``, ``hang``, ``die``, ``print``), answers."""
     path = ctx.data_dir / "control.json"
     found: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
     return found
