@@ -218,6 +218,7 @@ class Session {
   private problem = "it has not been started"; // why the Python side is not there
   private broken = false; // cannot work before something is installed anew
   private over = false;
+  private ending?: Promise<void>;
   private running = false; // between agent_start and agent_settled
   private startingSince = -Infinity; // an input has gone through, and its run has not started yet
   private readonly inputs = new Set<Promise<any>>(); // being looked at
@@ -258,13 +259,13 @@ class Session {
   constructor(private readonly pi: any) {
     for (const tool of INSTALLED.tools) this.registerTool(tool);
     for (const command of INSTALLED.commands) this.registerCommand(command);
-    pi.on("session_start", (event: any, ctx: any) => this.begin(event, ctx));
-    pi.on("session_shutdown", (event: any) => this.end(event));
-    pi.on("input", (event: any) => this.track(event));
+    this.on("session_start", (event: any, ctx: any) => this.begin(event, ctx));
+    pi.on("session_shutdown", (event: any) => (this.ending ??= this.end(event))); // two reloads at once wait for one end
+    this.on("input", (event: any) => this.track(event));
     pi.on("session_before_compact", (event: any) => this.beforeCompact(event));
-    pi.on("session_compact", (event: any) => this.compacted(event));
-    pi.on("session_compact_failed", (event: any) => this.compactFailed(event));
-    pi.on("agent_start", () => {
+    this.on("session_compact", (event: any) => this.compacted(event));
+    this.on("session_compact_failed", (event: any) => this.compactFailed(event));
+    this.on("agent_start", () => {
       this.running = true;
       this.startingSince = -Infinity;
       this.lookAtModel();
@@ -272,18 +273,18 @@ class Session {
       if (JSON.stringify(compaction) !== this.settingsTold) this.askAnew(compaction);
       this.tell("agent_start", { compaction, asked: this.asked });
     });
-    pi.on("agent_settled", (event: any) => {
+    this.on("agent_settled", (event: any) => {
       this.running = false;
       this.tell("agent_settled", { aborted: event.aborted });
       this.settleSending();
     });
-    pi.on("session_before_switch", (event: any) =>
+    this.on("session_before_switch", (event: any) =>
       this.askCancel("session_before_switch", { reason: event.reason, targetSessionFile: event.targetSessionFile }),
     );
-    pi.on("session_before_fork", (event: any) =>
+    this.on("session_before_fork", (event: any) =>
       this.askCancel("session_before_fork", { entryId: event.entryId, position: event.position }),
     );
-    pi.on("session_tree", (event: any) => {
+    this.on("session_tree", (event: any) => {
       this.leafMoved = true;
       this.tell("session_tree", {
         newLeafId: event.newLeafId,
@@ -292,12 +293,17 @@ class Session {
         fromExtension: event.fromExtension,
       });
     });
-    pi.on("message_end", (event: any) => {
+    this.on("message_end", (event: any) => {
       this.listen(event.message);
       if (event.message.role === "user") this.arrives(event.message);
     });
-    pi.on("agent_end", () => this.listen());
-    pi.on("model_select", (event: any) => this.modelSelected(event));
+    this.on("agent_end", () => this.listen());
+    this.on("model_select", (event: any) => this.modelSelected(event));
+  }
+
+  /** Pi may go on with a run of a session that it has replaced, and whose context must not be used any more. */
+  private on(name: string, handler: (event: any, ctx: any) => any): any {
+    return this.pi.on(name, (event: any, ctx: any) => (this.over ? undefined : handler(event, ctx)));
   }
 
   private modelSelected(event: any): void {
@@ -369,7 +375,7 @@ class Session {
     for (const [name, handler] of Object.entries(this.wantable)) {
       const from = this.boundaries[name] ?? 0;
       const wanted = this.wants.has(name) && (from === 0 || (from < NEVER && (size ??= measure()) >= from));
-      if (wanted && !this.listening.has(name)) this.listening.set(name, this.pi.on(name, handler));
+      if (wanted && !this.listening.has(name)) this.listening.set(name, this.on(name, handler));
       const stop = wanted ? undefined : this.listening.get(name);
       if (!stop) continue;
       stop();
@@ -406,6 +412,7 @@ class Session {
   // Start and end -----------------------------------------------------------------------------------------------------
 
   private begin(event: any, ctx: any): void {
+    if (this.firstStart) return; // of two reloads at once Pi starts the second one's instance twice
     this.ctx = ctx;
     this.reason = { reason: event.reason, previousSessionFile: event.previousSessionFile };
     this.giveBackLeftOver();
@@ -671,6 +678,7 @@ class Session {
 
   private async beforeCompact(event: any): Promise<any> {
     const [nonce, to, instructions] = readMark(event.customInstructions);
+    if (this.over) return to ? { cancel: true } : undefined;
     this.addressedTo = to;
     if (!this.compacting) this.compacting = { nonce: "", to };
     const known = !to || nonce === this.compacting.nonce;
@@ -835,8 +843,8 @@ class Session {
       }
       return { action: "handled" };
     }
-    const mayHold = this.ctx.mode === "tui" || this.ctx.mode === "rpc"; // the others end after this prompt
-    if (!own && !this.over && mayHold && (answer?.action === "hold" || this.holding)) return this.hold(order, text, images);
+    const mayHold = !this.over && (this.ctx.mode === "tui" || this.ctx.mode === "rpc"); // others end after this prompt
+    if (!own && mayHold && (answer?.action === "hold" || this.holding)) return this.hold(order, text, images);
     return answer?.text === undefined ? { action: "continue" } : { action: "transform", text, images };
   }
 
