@@ -33,11 +33,10 @@ from contexthost.pi.protocol import (
     Message,
     Peer,
 )
-from contexthost.pi.wire import model_from_pi, text_or_none, tool_result_to_pi
+from contexthost.pi.wire import failure_to_pi, model_from_pi, text_or_none, tool_result_to_pi
 from contexthost.plugins import PluginFailure
 from contexthost.runtime import Runtime, load_plugins
 from contexthost.session import Entry
-from contexthost.text import printable, shorten
 
 __all__ = ["Bridge"]
 
@@ -48,8 +47,6 @@ _SHUTDOWN_SECONDS: Final = 2.0
 _LOCK_RETRY_SECONDS: Final = 2.0
 _LOCK_TOLD: Final = 3
 """The attempt after which the user is told: a short write by a command is none of their business."""
-
-_TOLD_CHARACTERS: Final = 2_000
 
 _log = logging.getLogger(__name__)
 
@@ -168,15 +165,13 @@ class Bridge:
         current_request.set(message.id)
         try:
             result = await work
-        except Refused as error:
-            self._refuse(message, error.code, str(error))
-        except ContexthostError as error:
-            self._refuse(message, FAILED, str(error))
-        except (asyncio.CancelledError, KeyboardInterrupt, GeneratorExit):
+        except (Refused, ContexthostError) as error:
+            self._refuse(message, error.code if isinstance(error, Refused) else FAILED, str(error))
+        except asyncio.CancelledError:
             raise
         except BaseException as error:  # noqa: BLE001 - whatever went wrong, sys.exit too: Pi is waiting for an answer
             _log.exception("%s failed", message.method)
-            self._refuse(message, INTERNAL, _told(f"{type(error).__name__}: {error}"))
+            self._refuse(message, INTERNAL, failure_to_pi(f"{type(error).__name__}: {error}"))
         else:
             if message.id is not None:
                 self._peer.answer(message.id, result)
@@ -320,7 +315,7 @@ class Bridge:
         return self._mirror.session.get(entry_id) if self._mirror is not None else None
 
     def _report(self, failure: PluginFailure) -> None:
-        self._peer.notify("ui/notify", {"message": _told(f"contexthost: {failure}"), "level": "warning"})
+        self._peer.notify("ui/notify", {"message": failure_to_pi(f"contexthost: {failure}"), "level": "warning"})
 
     def _watch_requests(self) -> None:
         """Tells Pi whether provider headers and bodies are wanted; they stay inside Pi otherwise."""
@@ -393,11 +388,6 @@ class Bridge:
 
 async def _value(value: Any) -> Any:
     return value
-
-
-def _told(failure: str) -> str:
-    """A failure as Pi shows it: it may quote all of a session, which the log has."""
-    return shorten(printable(failure), _TOLD_CHARACTERS)
 
 
 def _version() -> str:
