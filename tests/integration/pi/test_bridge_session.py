@@ -172,6 +172,17 @@ def test_a_switch_a_fork_the_tree_and_a_reload(tmp_path: Path) -> None:
             pi.until(lambda: None not in map(pi.answered, both), "both reloads")
             check_mirror(pi)
             assert len(python_sides(pi.process.pid)) == 1
+            # An input that plugins still look at stays with its session, and is not run where nothing of it is kept.
+            home.probe(slow_seconds=1)
+            pi.prompt("Before.")
+            file, sent = pi.file, len(home.server.requests)
+            pi.send("prompt", message="slowly")
+            pi.until(lambda: home.seen("input")[-1]["event"]["text"] == "slowly", "the plugin's look")
+            pi.ask("new_session")
+            pi.ask("switch_session", sessionPath=str(file))
+            pi.note("not sent: slowly")
+            assert len(home.server.requests) == sent
+            check_mirror(pi)
             # Pi runs an input in a session that it has replaced meanwhile: that is none of ours any more.
             pi.send("prompt", message="Slowly.")
             pi.note("slow")

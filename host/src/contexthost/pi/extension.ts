@@ -219,9 +219,10 @@ class Session {
   private broken = false; // cannot work before something is installed anew
   private over = false;
   private ending?: Promise<void>;
+  private replaced = false; // or quit: inputs that are still being looked at would run where nobody sees it
   private running = false; // between agent_start and agent_settled
   private startingSince = -Infinity; // an input has gone through, and its run has not started yet
-  private readonly inputs = new Set<Promise<any>>(); // being looked at
+  private readonly inputs = new Map<Promise<any>, any>(); // being looked at, and their events
   private reason: any = { reason: "startup" };
   private backOff = BACK_OFF.first;
   private nextStart = 0;
@@ -569,6 +570,7 @@ class Session {
   }
 
   private async end(event: any): Promise<void> {
+    this.keepInputs(event.reason);
     this.over = true;
     clearInterval(this.heartbeat);
     clearTimeout(this.holdTimer);
@@ -751,7 +753,7 @@ class Session {
 
   private async compact(connection: Connection, id: number, asked: any): Promise<void> {
     // An input that is being looked at may start a run, which a compaction must not meet half-way, or be held for it.
-    while (this.inputs.size > 0) await Promise.allSettled(this.inputs);
+    while (this.inputs.size > 0) await Promise.allSettled(this.inputs.keys());
     if (this.over || !connection.alive) return; // nobody wants it any more
     // From here to `ctx.compact` nothing is awaited: what is looked at is what the compaction meets.
     const busy = !this.ctx.isIdle() || now() - this.startingSince < STARTING;
@@ -794,7 +796,7 @@ class Session {
 
   private track(event: any): Promise<any> {
     const looked = this.look(event);
-    this.inputs.add(looked);
+    this.inputs.set(looked, event);
     return looked.finally(() => this.inputs.delete(looked));
   }
 
@@ -804,6 +806,7 @@ class Session {
     if (result.action === "handled") return result;
     // Pi has looked for a compaction before `input`, and does not again: this run would be in the middle of one.
     while (!this.over && (this.compacting?.nonce || (!this.running && !this.ctx.isIdle()))) await sleep(25);
+    if (this.replaced) return { action: "handled" }; // it is held
     if (!this.running) this.startingSince = now();
     const queued = event.streamingBehavior !== undefined;
     this.passed.push({ text: result.text ?? event.text, at: Date.now(), queued, sending: own });
@@ -989,6 +992,19 @@ class Session {
     if (ids.length === 0) return;
     try {
       this.pi.appendEntry(SENT, { ids, ...what });
+    } catch (error) {
+      this.tellOnce("record", `contexthost: the session cannot be written: ${(error as Error).message}`, "error");
+    }
+  }
+
+  /** Pi would run them in the session that it has just replaced: the model is asked, and nothing of it is kept. */
+  private keepInputs(reason: string): void {
+    if (reason === "reload" || !this.ctx || (this.ctx.mode !== "tui" && this.ctx.mode !== "rpc")) return;
+    this.replaced = true;
+    try {
+      for (const { source, text, images } of this.inputs.values()) {
+        if (source !== "extension") this.hold(++this.order, text, images);
+      }
     } catch (error) {
       this.tellOnce("record", `contexthost: the session cannot be written: ${(error as Error).message}`, "error");
     }
