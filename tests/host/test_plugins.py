@@ -396,17 +396,37 @@ def test_a_plugin_that_cancels_itself_is_a_failed_plugin_not_a_cancelled_session
     assert failures[0].problem == "something that it waited for was cancelled"
 
 
-@pytest.mark.parametrize("kind", [KeyboardInterrupt, SystemExit])
-def test_an_interrupt_is_not_a_plugin_s_failure(kind: type[BaseException]) -> None:
+def test_a_plugin_that_ends_the_program_ends_itself_alone() -> None:
+    ran: list[str] = []
+
+    def exits(event: object) -> None:
+        sys.exit("usage: …")
+
+    async def exits_later(event: object) -> None:
+        await asyncio.sleep(0)
+        sys.exit(2)
+
+    manager, failures = manager_of(
+        "session_start", a=exits, b=exits_later, next=lambda event: ran.append("next")
+    )
+    asyncio.run(manager.notify("session_start", START, no_ctx))
+    assert ran == ["next"]
+    assert [failure.problem for failure in failures] == [
+        "it tried to end the program (exit status usage: …)",
+        "it tried to end the program (exit status 2)",
+    ]
+
+
+def test_an_interrupt_is_not_a_plugin_s_failure() -> None:
     def interrupted(event: object) -> None:
-        raise kind
+        raise KeyboardInterrupt
 
     async def interrupted_later(event: object) -> None:
-        raise kind
+        raise KeyboardInterrupt
 
     for function in (interrupted, interrupted_later):
         manager, failures = manager_of("session_start", a=function)
-        with pytest.raises(kind):
+        with pytest.raises(KeyboardInterrupt):
             asyncio.run(manager.notify("session_start", START, no_ctx))
         assert failures == []
 

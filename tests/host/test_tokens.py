@@ -71,6 +71,27 @@ def test_long_texts_counted_in_slices_are_within_one_per_cent(text: str, referen
     assert default_counter().count(text) == pytest.approx(whole, rel=0.01)
 
 
+def test_of_a_huge_text_a_million_characters_are_counted_and_stand_for_all(reference: tiktoken.Encoding) -> None:
+    numbers = "".join(f"{number}\n" for number in range(200_000))
+    text = source_code() * 20 + numbers + "0123456789abcdef" * 50_000
+    assert len(text) > 2_500_000
+    pieces = [text[start : start + 16_384] for start in range(0, len(text), 16_384)]
+    whole = sum(len(reference.encode(piece, disallowed_special=())) for piece in pieces)
+    assert default_counter().count(text) == pytest.approx(whole, rel=0.03)
+
+    seen: list[int] = []
+
+    class Spy:
+        def encode(self, piece: str, **_: object) -> list[int]:
+            seen.append(len(piece))
+            return [0] * (len(piece) // 4)
+
+    counter = TiktokenCounter()
+    counter.__dict__["_encoder"] = Spy()
+    assert counter.count("x" * 30_000_000) == 7_500_000
+    assert sum(seen) == 64 * 16_384
+
+
 @pytest.mark.parametrize("text", ["a" * 2_000_000, " " * 2_000_000, "ab1_" * 500_000], ids=["a", "space", "mixed"])
 def test_two_megabytes_without_a_break_are_counted(text: str) -> None:
     assert 0 < default_counter().count(text) <= len(text)

@@ -37,7 +37,7 @@ from contexthost.projection import CustomDraft
 
 
 def control(ctx: Context) -> dict[str, Any]:
-    """What the test wants: per hook ``raise``, ``block``, ``hang``, ``die`` or ``print``, and what is answered."""
+    """What the test wants: a fault per hook (``raise``, ``exit``, ``block``, ``hang``, ``die``, ``print``), answers."""
     path = ctx.data_dir / "control.json"
     found: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
     return found
@@ -56,6 +56,8 @@ def misbehave(hook: str, ctx: Context) -> None:
     fault = control(ctx).get(hook)
     if fault == "raise":
         raise ValueError(f"the probe fails in {hook}")
+    if fault == "exit":
+        raise SystemExit(2)  # as a parser of arguments does
     if fault == "block":
         time.sleep(3600)
     if fault == "print":
@@ -267,6 +269,8 @@ async def _run(arguments: str, ctx: Context) -> str | None:
         return f"probe: {len(ctx.session.entries)} entries, leaf {ctx.session.leaf_id}, {ctx.snapshot.usage.window}"
     elif what == "fail":
         raise LookupError("the probe fails")
+    elif what == "exit":
+        raise SystemExit(2)
     return None
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -17,14 +17,21 @@ class PastDeadline(Exception):
 
 
 class EndedItself(Exception):
-    """The implementation was cancelled, but not by us: something that it awaited had been."""
+    """The implementation was cancelled, but not by us: something that it awaited had been. Or it called `sys.exit`."""
+
+
+def _exited(error: SystemExit) -> EndedItself:
+    """Code that was written for a program of its own, such as a parser of arguments, must not end everybody else's."""
+    made = EndedItself(f"it tried to end the program (exit status {error.code})")
+    made.__cause__ = error
+    return made
 
 
 class Caught:
     """Catches whatever exception a plugin's code raises in its block, and keeps it as ``error``.
 
     The one place where any Exception is taken: a plugin is foreign code, and its failure must stay its own.
-    CancelledError, KeyboardInterrupt and SystemExit are not Exceptions and go on.
+    SystemExit counts as one; CancelledError and KeyboardInterrupt go on.
     """
 
     error: Exception | None = None
@@ -34,6 +41,8 @@ class Caught:
 
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> bool:
         self.error = error if isinstance(error, Exception) else None
+        if isinstance(error, SystemExit):
+            self.error = _exited(error)
         return self.error is not None
 
 
@@ -57,7 +66,9 @@ async def call(implementation: Implementation, arguments: dict[str, Any], deadli
     if not inspect.isawaitable(result):
         return result
     # A task of its own, because a deadline around an await only works on code that lets itself be cancelled.
-    task = asyncio.ensure_future(result)
+    task = asyncio.ensure_future(_contained(result))
+    if inspect.iscoroutine(result):
+        task.add_done_callback(lambda _: result.close())  # never begun, when the task was cancelled right away
     try:
         done, _ = await asyncio.wait({task}, timeout=deadline)
     except asyncio.CancelledError:
@@ -69,6 +80,14 @@ async def call(implementation: Implementation, arguments: dict[str, Any], deadli
     if task.cancelled():
         raise EndedItself("something that it waited for was cancelled")
     return task.result()
+
+
+async def _contained(work: Awaitable[Any]) -> Any:
+    """asyncio lets SystemExit end its loop, whoever waits for the task: it must not come out of one."""
+    try:
+        return await work
+    except SystemExit as error:
+        raise _exited(error) from error
 
 
 async def _end(task: asyncio.Future[Any]) -> None:

@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 
+from contexthost.pi.wire import failure_to_pi
+
 
 def served(home: Path, *messages: dict[str, Any], answers: int) -> list[dict[str, Any]]:
     """So many lines that the Python side says to these messages; then its input ends, and so does it."""
@@ -71,6 +73,11 @@ def test_a_request_that_cannot_even_be_begun_is_answered_and_the_next_one_too(tm
     refused, greeted = served(tmp_path, start, cancel, greeting(2), answers=2)
     assert (refused["id"], refused["error"]["code"]) == (1, -32603)
     assert (greeted["id"], greeted["result"]["protocol"]) == (2, 1)
+
+
+def test_a_failure_is_told_in_brief_and_without_control_sequences() -> None:
+    assert failure_to_pi("ValueError: \x1b[31mred\x1b]0;title\x07 end") == "ValueError: red end"
+    assert failure_to_pi("x" * 3_000) == "x" * 1_999 + "…"
 
 
 def by_signals(home: Path, given: int, *numbers: signal.Signals) -> int:

@@ -43,7 +43,7 @@ def revived(pi: LivePi, old: int) -> None:
     pi.until(there, "another Python side")
 
 
-def test_a_plugin_that_raises_or_prints_everywhere_is_told_once_and_harms_nothing(tmp_path: Path) -> None:
+def test_a_plugin_that_raises_prints_or_exits_everywhere_is_told_once_and_harms_nothing(tmp_path: Path) -> None:
     hooks = ["session_start", "input", "agent_start", "context", "turn_end", "agent_before_settle", "agent_settled"]
     with live_home(tmp_path, answer) as home:
         home.probe(**dict.fromkeys(hooks, "raise"))
@@ -60,7 +60,13 @@ def test_a_plugin_that_raises_or_prints_everywhere_is_told_once_and_harms_nothin
             check = pi.slash("/probe entries")
             assert check.startswith("probe: ")
             assert pi.notes(after=mark) == [check]
-            assert users(pi) == ["First.", "Second.", "Third."]
+            python, mark = pi.python_side(), pi.mark()
+            home.probe(**dict.fromkeys(hooks, "exit"))
+            pi.prompt("Fourth.")
+            assert pi.slash("/probe exit") == "/probe: SystemExit: 2"
+            assert pi.notes(after=mark) == ["/probe: SystemExit: 2"]  # each hook's first failure has been told
+            assert pi.python_side() == python
+            assert users(pi) == ["First.", "Second.", "Third.", "Fourth."]
             assert pi.errors() == []
 
 
@@ -89,7 +95,8 @@ def test_a_plugin_that_blocks_everything_is_started_anew_and_pi_waits_no_longer_
 def test_long_and_odd_texts_cross_the_bridge(tmp_path: Path) -> None:
     long = "x" * 30_000_000
     odd = "one\u2028two\u2029three\x85four \ud800 five \U0001f600 six\r\x0c\x1c seven"
-    with live_home(tmp_path, answer, window=100_000_000) as home:
+    with live_home(tmp_path, answer, window=100_000_000, plugins=("masking", "relay")) as home:
+        home.host_settings(pi={"heartbeatSeconds": 2})
         home.probe()
         home.install()
         with home.rpc(*helper(home)) as pi:
@@ -103,7 +110,8 @@ def test_long_and_odd_texts_cross_the_bridge(tmp_path: Path) -> None:
             pi.until(lambda: pi.entries()[-1].get("data") == {"text": odd}, "the entry")
             check_mirror(pi, window=100_000_000)
             assert pi.errors() == []
-            assert not any("Python side" in note for note in pi.notes())
+            assert " of 100,000,000 tokens" in pi.slash("/context")  # which counts it all
+            assert not any("Python side" in note or "no answer" in note for note in pi.notes())
 
 
 @pytest.mark.parametrize("works", ["hang", "block"])

@@ -6,7 +6,18 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from support.live_pi import check_mirror, custom, helper, is_alive, live_home, offered, read_entries, texts, wait_gone
+from support.live_pi import (
+    check_mirror,
+    custom,
+    helper,
+    is_alive,
+    live_home,
+    offered,
+    python_sides,
+    read_entries,
+    texts,
+    wait_gone,
+)
 from support.model_server import call, say
 
 
@@ -97,10 +108,22 @@ def test_what_a_plugin_sends_during_a_run_comes_after_it(tmp_path: Path) -> None
         assert asked == [["Sleep."], ["Sleep."], ["Sleep.", "And then this."]]
 
 
+SLOW = """
+export default function (pi: any) {
+  pi.on("input", async (event: any, ctx: any) => {
+    if (event.text !== "Slowly.") return;
+    ctx.ui.notify("slow");
+    await new Promise((resolve) => setTimeout(resolve, 500));
+  });
+}
+"""
+"""Is loaded before our own."""
+
+
 def test_a_switch_a_fork_the_tree_and_a_reload(tmp_path: Path) -> None:
     with live_home(tmp_path, lambda _: say("Answer.")) as home:
         home.probe()
-        home.install()
+        (home.install().parent / "a.ts").write_text(SLOW)
         with home.rpc(*helper(home)) as pi:
             pi.prompt("First.")
             pi.prompt("Second.")
@@ -143,9 +166,46 @@ def test_a_switch_a_fork_the_tree_and_a_reload(tmp_path: Path) -> None:
             ends = [one["event"]["reason"] for one in home.seen("session_shutdown")]
             assert [end for end in ends if end != "quit"] == ["fork", "resume", "reload", "new"]
             assert pi.errors() == []
+
+            # Of two reloads at once Pi starts one instance twice.
+            both = [pi.send("prompt", message="/again") for _ in range(2)]
+            pi.until(lambda: None not in map(pi.answered, both), "both reloads")
+            check_mirror(pi)
+            assert len(python_sides(pi.process.pid)) == 1
+            # An input that plugins still look at stays with its session, and is not run where nothing of it is kept.
+            home.probe(slow_seconds=1)
+            pi.prompt("Before.")
+            file, sent = pi.file, len(home.server.requests)
+            pi.send("prompt", message="slowly")
+            pi.until(lambda: home.seen("input")[-1]["event"]["text"] == "slowly", "the plugin's look")
+            pi.ask("new_session")
+            pi.ask("switch_session", sessionPath=str(file))
+            pi.note("not sent: slowly")
+            assert len(home.server.requests) == sent
+            check_mirror(pi)
+            # Pi runs an input in a session that it has replaced meanwhile: that is none of ours any more.
+            pi.send("prompt", message="Slowly.")
+            pi.note("slow")
+            pi.ask("new_session")
+            pi.until(lambda: pi.errors() != [], "Pi's own complaint of that run")
+            pi.prompt("After.")
+            check_mirror(pi)
+            assert [error["event"] for error in pi.errors() if "contexthost" in error["extensionPath"]] == []
         # With Pi gone the lock has gone too.
         assert home.contexthost("run", str(first), "/probe", "append", "x").returncode == 0
         assert custom(read_entries(first), "probe:entry") == [{"text": "x"}]
+
+
+ODD = """
+export default function (pi: any) {
+  const odd: any = { n: 10n };
+  odd.again = [odd, { twice: 1 }, { twice: 1 }];
+  pi.on("turn_end", (event: any) => ({
+    entries: [...event.entries, { type: "custom", customType: "odd", data: odd }], continue: event.continue,
+  }));
+}
+"""
+"""Leaves what is not JSON in the session, which is allowed where Pi does not write it."""
 
 
 def test_a_session_without_a_file_another_model_and_two_sessions_at_once(tmp_path: Path) -> None:
@@ -156,7 +216,9 @@ def test_a_session_without_a_file_another_model_and_two_sessions_at_once(tmp_pat
         entry = models["providers"]["faux"]["models"][0]
         models["providers"]["faux"]["models"].append({**entry, "id": "faux-2", "contextWindow": 64_000})
         (home.agent / "models.json").write_text(json.dumps(models))
-        with home.rpc("--no-session", *helper(home)) as pi, home.rpc(*helper(home)) as other:
+        (home.root / "odd.ts").write_text(ODD)
+        odd = ["-e", str(home.root / "odd.ts")]
+        with home.rpc("--no-session", *helper(home), *odd) as pi, home.rpc(*helper(home)) as other:
             pi.prompt("First.")
             check_mirror(pi)
             other.prompt("Elsewhere.")

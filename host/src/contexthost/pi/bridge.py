@@ -33,7 +33,7 @@ from contexthost.pi.protocol import (
     Message,
     Peer,
 )
-from contexthost.pi.wire import model_from_pi, text_or_none, tool_result_to_pi
+from contexthost.pi.wire import failure_to_pi, model_from_pi, text_or_none, tool_result_to_pi
 from contexthost.plugins import PluginFailure
 from contexthost.runtime import Runtime, load_plugins
 from contexthost.session import Entry
@@ -165,13 +165,13 @@ class Bridge:
         current_request.set(message.id)
         try:
             result = await work
-        except Refused as error:
-            self._refuse(message, error.code, str(error))
-        except ContexthostError as error:
-            self._refuse(message, FAILED, str(error))
-        except Exception as error:  # noqa: BLE001 - whatever went wrong, Pi is waiting for an answer
+        except (Refused, ContexthostError) as error:
+            self._refuse(message, error.code if isinstance(error, Refused) else FAILED, str(error))
+        except (asyncio.CancelledError, KeyboardInterrupt):
+            raise
+        except BaseException as error:  # noqa: BLE001 - whatever went wrong, sys.exit too: Pi is waiting for an answer
             _log.exception("%s failed", message.method)
-            self._refuse(message, INTERNAL, f"{type(error).__name__}: {error}")
+            self._refuse(message, INTERNAL, failure_to_pi(f"{type(error).__name__}: {error}"))
         else:
             if message.id is not None:
                 self._peer.answer(message.id, result)
@@ -315,7 +315,7 @@ class Bridge:
         return self._mirror.session.get(entry_id) if self._mirror is not None else None
 
     def _report(self, failure: PluginFailure) -> None:
-        self._peer.notify("ui/notify", {"message": f"contexthost: {failure}", "level": "warning"})
+        self._peer.notify("ui/notify", {"message": failure_to_pi(f"contexthost: {failure}"), "level": "warning"})
 
     def _watch_requests(self) -> None:
         """Tells Pi whether provider headers and bodies are wanted; they stay inside Pi otherwise."""

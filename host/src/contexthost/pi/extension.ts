@@ -65,6 +65,26 @@ function textOf(content: any): string {
   return (content ?? []).filter((block: any) => block?.type === "text").map((block: any) => block.text).join("\n");
 }
 
+/**
+ * JSON, also of what is none: other extensions leave what they like in entries that Pi never writes (`--no-session`).
+ * A big integer becomes a number, an object within itself null.
+ */
+function jsonOf(message: any): string {
+  try {
+    return JSON.stringify(message);
+  } catch {
+    const around: any[] = [];
+    return JSON.stringify(message, function (this: any, _key: string, value: any) {
+      while (around.length > 0 && around[around.length - 1] !== this) around.pop();
+      if (typeof value === "bigint") return Number(value);
+      if (typeof value !== "object" || value === null) return value;
+      if (around.includes(value)) return null;
+      around.push(value);
+      return value;
+    });
+  }
+}
+
 // The connection ------------------------------------------------------------------------------------------------------
 
 /** One Python process and the JSON-RPC connection to it: one message a line. */
@@ -172,7 +192,7 @@ class Connection {
   }
 
   private write(message: any): void {
-    if (this.alive || message.method === "cancel") this.child.stdin?.write(`${JSON.stringify(message)}\n`);
+    if (this.alive || message.method === "cancel") this.child.stdin?.write(`${jsonOf(message)}\n`);
   }
 
   private read(chunk: Buffer): void {
@@ -222,11 +242,16 @@ class Pi {
   ctx: any; // since `session_start`
   over = false; // the session has ended, or is about to
   running = false; // between agent_start and agent_settled
-  readonly inputs = new Set<Promise<any>>(); // being looked at
+  readonly inputs = new Map<Promise<any>, any>(); // being looked at, and their events
   private startingSince = -Infinity;
   private readonly told = new Set<string>();
 
   constructor(readonly api: any) {}
+
+  /** Pi may go on with a run of a session that it has replaced, and whose context must not be used any more. */
+  on(name: string, handler: (event: any, ctx: any) => any): () => void {
+    return this.api.on(name, (event: any, ctx: any) => (this.over ? undefined : handler(event, ctx)));
+  }
 
   runStarted(): void {
     this.running = true;
@@ -249,6 +274,10 @@ class Pi {
   notify(message: string, level: Level): void {
     if (this.ctx.hasUI) this.ctx.ui.notify(message, level);
     else console.error(message);
+  }
+
+  notWritten(error: unknown): void {
+    this.tellOnce("record", `contexthost: the session cannot be written: ${(error as Error).message}`, "error");
   }
 
   tellOnce(kind: string, message: string, level: Level): void {
@@ -555,7 +584,7 @@ class Listening {
     for (const [name, handler] of Object.entries(this.handlers)) {
       const from = this.boundaries[name] ?? 0;
       const wanted = this.python.wants.has(name) && (from === 0 || (from < NEVER && (size ??= measure()) >= from));
-      if (wanted && !this.registered.has(name)) this.registered.set(name, this.pi.api.on(name, handler));
+      if (wanted && !this.registered.has(name)) this.registered.set(name, this.pi.on(name, handler));
       const stop = wanted ? undefined : this.registered.get(name);
       if (!stop) continue;
       stop();
@@ -718,7 +747,7 @@ class Compactions {
   /** A plugin asks for one; the answer comes when it is over. */
   async start(connection: Connection, id: number, asked: any): Promise<void> {
     // An input that is being looked at may start a run, which a compaction must not meet half-way, or be held for it.
-    while (this.pi.inputs.size > 0) await Promise.allSettled(this.pi.inputs);
+    while (this.pi.inputs.size > 0) await Promise.allSettled(this.pi.inputs.keys());
     if (this.pi.over || !connection.alive) return; // nobody wants it any more
     // From here to `ctx.compact` nothing is awaited: what is looked at is what the compaction meets.
     if (this.isGoingOn()) {
@@ -757,6 +786,7 @@ class Compactions {
   /** The plugins' answer to `session_before_compact`. */
   async before(event: any): Promise<any> {
     const [nonce, to, instructions] = readMark(event.customInstructions);
+    if (this.pi.over) return to ? { cancel: true } : undefined;
     this.addressedTo = to;
     this.current ??= { nonce: "" };
     const current = this.current;
@@ -976,7 +1006,7 @@ function record(pi: Pi, ids: string[], what: { arrived?: true; returned?: true; 
   try {
     pi.api.appendEntry(SENT, { ids, ...what });
   } catch (error) {
-    pi.tellOnce("record", `contexthost: the session cannot be written: ${(error as Error).message}`, "error");
+    pi.notWritten(error);
   }
 }
 
@@ -993,6 +1023,7 @@ class Inputs {
   private releasing = false; // it is to be sent as soon as Pi can take it
   private order = 0;
   private holdTimer?: ReturnType<typeof setTimeout>;
+  private kept = false; // all that was being looked at when the session ended
 
   constructor(
     private readonly pi: Pi,
@@ -1023,6 +1054,7 @@ class Inputs {
 
   /** At the end of the session: held input never goes into another one. */
   end(reason: string): void {
+    if (reason !== "reload" && this.mayHold()) this.keep();
     clearTimeout(this.holdTimer);
     if (this.held.length === 0 || this.pi.ctx.mode !== "tui" || reason === "quit") return; // found at the next start
     const items = this.takeHeld();
@@ -1034,7 +1066,7 @@ class Inputs {
   /** The answer to `input`. */
   look(event: any): Promise<any> {
     const looked = this.answer(event);
-    this.pi.inputs.add(looked);
+    this.pi.inputs.set(looked, event);
     return looked.finally(() => this.pi.inputs.delete(looked));
   }
 
@@ -1051,6 +1083,7 @@ class Inputs {
     if (result.action === "handled") return result;
     // Pi has looked for a compaction before `input`, and does not again: this run would be in the middle of one.
     while (!this.pi.over && this.compactions.meetsRun()) await sleep(25);
+    if (this.kept) return { action: "handled" };
     this.pi.inputPassed();
     this.sender.goesThrough(result.text ?? event.text, event.streamingBehavior !== undefined, own);
     return result;
@@ -1077,6 +1110,21 @@ class Inputs {
   /** The other modes end after this prompt. */
   private mayHold(): boolean {
     return this.pi.ctx.mode === "tui" || this.pi.ctx.mode === "rpc";
+  }
+
+  /**
+   * What is still being looked at is held: Pi would run it in the session that it has replaced, and keep nothing of it.
+   * After a reload it runs where it belongs.
+   */
+  private keep(): void {
+    this.kept = true;
+    try {
+      for (const { source, text, images } of this.pi.inputs.values()) {
+        if (source !== "extension") this.hold(++this.order, text, images);
+      }
+    } catch (error) {
+      this.pi.notWritten(error);
+    }
   }
 
   private hold(order: number, text: string, images: any[] | undefined): any {
@@ -1233,6 +1281,8 @@ class Session implements Served {
   private readonly inputs: Inputs;
   private readonly tools: Tools;
   private watched = { headers: false, requests: false }; // of the provider's hooks
+  private begun = false;
+  private ending?: Promise<void>;
   private missed?: any; // a model that was selected while the Python side was starting with the one before
 
   constructor(pi: any) {
@@ -1256,31 +1306,31 @@ class Session implements Served {
     this.inputs = new Inputs(this.pi, this.python, this.compactions, this.sender);
     this.tools = new Tools(this.pi, this.python);
 
-    pi.on("session_start", (event: any, ctx: any) => this.begin(event, ctx));
-    pi.on("session_shutdown", (event: any) => this.end(event));
-    pi.on("input", (event: any) => this.inputs.look(event));
+    this.pi.on("session_start", (event: any, ctx: any) => this.begin(event, ctx));
+    pi.on("session_shutdown", (event: any) => (this.ending ??= this.end(event))); // two reloads at once wait for one end
+    this.pi.on("input", (event: any) => this.inputs.look(event));
     pi.on("session_before_compact", (event: any) => this.compactions.before(event));
-    pi.on("session_compact", (event: any) => {
+    this.pi.on("session_compact", (event: any) => {
       this.listening.listen(); // after a run a boundary follows, and no message before it
       this.compactions.succeeded(event);
     });
-    pi.on("session_compact_failed", (event: any) => this.compactions.failed(event));
-    pi.on("agent_start", () => {
+    this.pi.on("session_compact_failed", (event: any) => this.compactions.failed(event));
+    this.pi.on("agent_start", () => {
       this.pi.runStarted();
       this.python.tell("agent_start", this.listening.runStarts());
     });
-    pi.on("agent_settled", (event: any) => {
+    this.pi.on("agent_settled", (event: any) => {
       this.pi.runSettled();
       this.python.tell("agent_settled", { aborted: event.aborted });
       this.sender.settle();
     });
-    pi.on("session_before_switch", (event: any) =>
+    this.pi.on("session_before_switch", (event: any) =>
       this.askCancel("session_before_switch", { reason: event.reason, targetSessionFile: event.targetSessionFile }),
     );
-    pi.on("session_before_fork", (event: any) =>
+    this.pi.on("session_before_fork", (event: any) =>
       this.askCancel("session_before_fork", { entryId: event.entryId, position: event.position }),
     );
-    pi.on("session_tree", (event: any) => {
+    this.pi.on("session_tree", (event: any) => {
       this.news.leafMoved();
       this.python.tell("session_tree", {
         newLeafId: event.newLeafId,
@@ -1289,23 +1339,26 @@ class Session implements Served {
         fromExtension: event.fromExtension,
       });
     });
-    pi.on("message_end", (event: any) => {
+    this.pi.on("message_end", (event: any) => {
       this.listening.listen(event.message);
       if (event.message.role === "user") this.sender.arrives(event.message);
     });
-    pi.on("agent_end", () => this.listening.listen());
-    pi.on("model_select", (event: any) => this.modelSelected(event));
+    this.pi.on("agent_end", () => this.listening.listen());
+    this.pi.on("model_select", (event: any) => this.modelSelected(event));
   }
 
   private begin(event: any, ctx: any): void {
+    if (this.begun) return; // of two reloads at once Pi starts the second one's instance twice
+    this.begun = true;
     this.pi.ctx = ctx;
     this.inputs.begin(event.reason);
     this.python.begin({ reason: event.reason, previousSessionFile: event.previousSessionFile });
   }
 
   private async end(event: any): Promise<void> {
+    if (this.begun) this.inputs.end(event.reason);
     this.pi.over = true;
-    this.inputs.end(event.reason);
+    if (!this.begun) return;
     const last = { reason: event.reason, targetSessionFile: event.targetSessionFile };
     await this.python.end({ sync: this.news.take(), event: last });
   }

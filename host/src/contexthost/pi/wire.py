@@ -19,12 +19,13 @@ from contexthost.events import (
 from contexthost.messages import Message
 from contexthost.plugins import Chained
 from contexthost.projection import CompactionDraft, ContextEditDraft, CustomDraft, CustomMessageDraft, Draft
-from contexthost.text import said_by
+from contexthost.text import printable, said_by, shorten
 
 __all__ = [
     "compaction_to_pi",
     "draft_from_pi",
     "draft_to_pi",
+    "failure_to_pi",
     "headers_from_pi",
     "images_from_pi",
     "input_to_pi",
@@ -192,6 +193,11 @@ def input_to_pi(event: InputEvent, chained: Chained[InputEvent]) -> dict[str, An
     if not changed:
         return {"action": action}
     return {"action": action, "text": seen.text, "images": list(seen.images)}
+
+
+def failure_to_pi(text: str) -> str:
+    """A failure as Pi shows it: it may quote all of a session, with control sequences; the log has it whole."""
+    return shorten(printable(text), 2_000)
 
 
 def tool_result_to_pi(result: ToolResult) -> dict[str, Any]:
