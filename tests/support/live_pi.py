@@ -7,6 +7,7 @@ and state, and the plugin, which is a real package (with entry points) on ``PYTH
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import importlib.metadata
 import json
 import os
@@ -29,6 +30,19 @@ from support.pi import node, pi_home
 
 Json = dict[str, Any]
 TIMEOUT = 60.0  # seconds for one thing to happen; Pi's first event takes about 2, more on a busy machine
+_extensions: dict[tuple[tuple[str, bytes], ...], bytes] = {}
+"""What `contexthost pi install` wrote, by the plugins and settings that were there."""
+
+
+def _shared(extension: bytes) -> Path:
+    """A file with this content, whose path says so."""
+    path = pi_home() / "extensions" / hashlib.sha256(extension).hexdigest()[:16] / "contexthost.ts"
+    if not path.exists() or path.read_bytes() != extension:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        new = path.with_suffix(f".{os.getpid()}")
+        new.write_bytes(extension)
+        new.rename(path)
+    return path
 
 
 class PiHome:
@@ -131,9 +145,21 @@ class PiHome:
         )
 
     def install(self) -> Path:
-        """``contexthost pi install``; the extension."""
-        self.contexthost("pi", "install")
-        return self.agent / "extensions" / "contexthost.ts"
+        """``contexthost pi install``; the extension. What it made of the same plugins and settings it would make again,
+        and Pi takes a second to compile it: in a new home that is a link to where it has been compiled."""
+        path = self.agent / "extensions" / "contexthost.ts"
+        given = [*self.packages.rglob("*"), *(self.host / "config").rglob("*")]
+        files = [file for file in sorted(given) if file.is_file() and file.suffix != ".pyc"]
+        key = tuple((str(file.relative_to(self.root)), file.read_bytes()) for file in files)
+        if key in _extensions and not path.exists():
+            path.parent.mkdir(exist_ok=True)
+            path.symlink_to(_shared(_extensions[key]))
+        else:
+            if path.is_symlink():
+                path.unlink()
+            self.contexthost("pi", "install")
+            _extensions[key] = path.read_bytes()
+        return path
 
     def command(self, mode: str, *arguments: str) -> list[str]:
         """Pi's command line."""
@@ -389,6 +415,7 @@ def change_extension(home: PiHome, old: str, new: str) -> None:
     path = home.agent / "extensions" / "contexthost.ts"
     text = path.read_text()
     assert old in text
+    path.unlink()  # other homes have the same file
     path.write_text(text.replace(old, new))
 
 
