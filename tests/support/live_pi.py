@@ -145,8 +145,8 @@ class PiHome:
         )
 
     def install(self) -> Path:
-        """``contexthost pi install``; the extension. What it made of the same plugins and settings it would make again,
-        and Pi takes a second to compile it: in a new home that is a link to where it has been compiled."""
+        """The extension, installed. What `contexthost pi install` made of the same plugins and settings it would make
+        again, and Pi takes a second to compile it: in a new home that is a link to where it has been compiled."""
         path = self.agent / "extensions" / "contexthost.ts"
         given = [*self.packages.rglob("*"), *(self.host / "config").rglob("*")]
         files = [file for file in sorted(given) if file.is_file() and file.suffix != ".pyc"]
@@ -156,10 +156,14 @@ class PiHome:
             path.symlink_to(_shared(_extensions[key]))
         else:
             if path.is_symlink():
-                path.unlink()
-            self.contexthost("pi", "install")
-            _extensions[key] = path.read_bytes()
+                path.unlink()  # other homes have the same file
+            _extensions[key] = self.install_anew().read_bytes()
         return path
+
+    def install_anew(self) -> Path:
+        """``contexthost pi install``; the extension."""
+        self.contexthost("pi", "install")
+        return self.agent / "extensions" / "contexthost.ts"
 
     def command(self, mode: str, *arguments: str) -> list[str]:
         """Pi's command line."""

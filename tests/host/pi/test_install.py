@@ -25,6 +25,9 @@ class HomeInside(PiHome):
 
     capture: pytest.CaptureFixture[str]
 
+    def install(self) -> Path:
+        return self.install_anew()
+
     def contexthost(self, *arguments: str, check: bool = True) -> subprocess.CompletedProcess[str]:
         self.capture.readouterr()
         with pytest.raises(SystemExit) as ended:
