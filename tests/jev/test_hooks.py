@@ -358,7 +358,7 @@ def test_without_any_other_compactor_the_failure_is_an_error_and_nothing_changes
 
 
 def test_an_abort_is_told_in_a_few_words_and_changes_nothing(path: Path, server: JevServer) -> None:
-    server.default = Reply(delay=0.9)
+    server.default = Reply(delay=5)
     before = path.read_bytes()
 
     async def main() -> Live:
@@ -368,7 +368,7 @@ def test_an_abort_is_told_in_a_few_words_and_changes_nothing(path: Path, server:
             loop.call_later(0.5, opened.host.abort)
             with pytest.raises(CompactionCancelled):
                 await opened.host.compact()
-            assert time.monotonic() - started < 0.85, "the running request was not waited for"
+            assert time.monotonic() - started < 4, "the running request was not waited for"
             return opened
 
     assert asyncio.run(main()).told == [("info", "jev, manual compaction: aborted.")]
@@ -379,7 +379,7 @@ def test_a_driver_that_only_signals_the_abort_gets_a_silent_cancel(path: Path, s
     from contexthost.context import AbortSignal
     from contexthost.events import Cancel, SessionBeforeCompactEvent
 
-    server.default = Reply(delay=0.9)
+    server.default = Reply(delay=5)
     signal = AbortSignal()
 
     async def main() -> Live:
@@ -392,7 +392,7 @@ def test_a_driver_that_only_signals_the_abort_gets_a_silent_cancel(path: Path, s
             asyncio.get_running_loop().call_later(0.3, signal.abort)
             started = time.monotonic()
             answer = await contexthost_jev.session_before_compact(event, opened.host.runtime.context("contexthost_jev"))
-            assert time.monotonic() - started < 0.85
+            assert time.monotonic() - started < 4
             assert answer == Cancel()
             return opened
 

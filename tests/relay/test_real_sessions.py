@@ -1,10 +1,9 @@
-"""Two recorded sessions of real work: what a relay leaves of them, how fast, and that it is always the same."""
+"""Two recorded sessions of real work: what a relay leaves of them, and that it is always the same."""
 
 from __future__ import annotations
 
 import asyncio
 import re
-import time
 from pathlib import Path
 
 import pytest
@@ -25,20 +24,16 @@ pytestmark = pytest.mark.skipif(not SESSIONS.is_dir(), reason="the recorded sess
 def test_what_is_left(tmp_path: Path, name: str, tokens: int, share: float) -> None:
     copy = with_repository(SESSIONS / name, tmp_path)
 
-    async def scenario() -> tuple[Relay, int, float]:
+    async def scenario() -> tuple[Relay, int]:
         async with open_file(copy, window=200_000) as runtime:
-            runtime.authority.snapshot()
-            began = time.process_time()
             relay = await of_runtime(runtime, keep=20_000)
             runtime.authority.commit([compaction_draft(relay.result)])
-            taken = time.process_time() - began
-            return relay, runtime.authority.snapshot().tokens, taken
+            return relay, runtime.authority.snapshot().tokens
 
-    relay, left, taken = asyncio.run(scenario())
+    relay, left = asyncio.run(scenario())
     assert left < share * tokens
     assert "## Commits since the session began" in relay.note
     assert len(relay.note) <= 9_500
-    assert taken < 0.3  # of this process; the benchmark measures the wall clock, alone on the machine
 
 
 @pytest.mark.parametrize("name", ["large-session.jsonl", "before-compaction.jsonl"])
