@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -81,14 +82,21 @@ WAYS: dict[str, Callable[[Terminal], None]] = {
 CODES = {"its window is closed": 129, "SIGINT to Pi alone": -2, "SIGINT": -2}
 
 
+@contextmanager
+def started(home: PiHome) -> Iterator[Terminal]:
+    """Pi in a terminal with the plugin, whose session has begun."""
+    home.settings(quietStartup=True)
+    home.probe(linger=LINGER)
+    home.install()
+    with terminal(home) as pi:
+        pi.until(lambda: bool(home.seen("session_start")), "the start")
+        yield pi
+
+
 def test_a_terminal_goes_away_while_pi_draws(tmp_path: Path) -> None:
     """Pi then ends at once, without a word to anybody."""
     with live_home(tmp_path, answer) as home:
-        home.settings(quietStartup=True)
-        home.probe(linger=LINGER)
-        home.install()
-        with terminal(home) as pi:
-            pi.until(lambda: bool(home.seen("session_start")), "the start")
+        with started(home) as pi:
             pi.enter("use the tool")
             pi.until(lambda: bool(home.seen("tool")), "the tool")
             pi.hang_up()
@@ -100,11 +108,7 @@ def test_a_terminal_goes_away_while_pi_draws(tmp_path: Path) -> None:
 @pytest.mark.parametrize("way", WAYS)
 def test_pi_is_ended_in_a_terminal(tmp_path: Path, way: str) -> None:
     with live_home(tmp_path, answer) as home:
-        home.settings(quietStartup=True)
-        home.probe(linger=LINGER)
-        home.install()
-        with terminal(home) as pi:
-            pi.until(lambda: bool(home.seen("session_start")), "the start")
+        with started(home) as pi:
             pi.enter("Hello.")
             pi.until(lambda: bool(home.seen("agent_settled")), "an answer")
             pi.enter(HELD)
