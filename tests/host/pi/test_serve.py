@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import signal
 import subprocess
 import sys
 import tty
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -80,7 +82,7 @@ def test_a_failure_is_told_in_brief_and_without_control_sequences() -> None:
     assert failure_to_pi("x" * 3_000) == "x" * 1_999 + "…"
 
 
-def by_signals(home: Path, given: int, *numbers: signal.Signals) -> int:
+def by_signals(home: Path, given: int, *numbers: signal.Signals, to: Callable[[int, int], object] = os.kill) -> int:
     """What becomes of it when these come, in this order, once it has greeted; its exit code."""
     with subprocess.Popen(
         [sys.executable, "-P", "-m", "contexthost", "pi", "serve"],
@@ -93,7 +95,7 @@ def by_signals(home: Path, given: int, *numbers: signal.Signals) -> int:
         assert process.stderr is not None
         assert json.loads(process.stdout.readline())["result"]["protocol"] == 1
         for number in numbers:
-            process.send_signal(number)
+            to(process.pid, number)
         try:
             code = process.wait(60)
         finally:
@@ -110,6 +112,55 @@ def test_signals_are_left_to_pi_but_for_the_one_that_asks_it_to_end(tmp_path: Pa
     finally:
         os.close(reading)
         os.close(writing)
+
+
+def all_but_the_main_thread(process: int, number: int) -> None:
+    """Sends a signal to the threads that the kernel chooses from when the main one has yet to take an earlier one."""
+    threads = {int(task.name) for task in Path(f"/proc/{process}/task").iterdir()} - {process}
+    assert threads
+    for thread in threads:
+        assert ctypes.CDLL(None).tgkill(process, thread, number) == 0
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="signals are sent to one thread by a call of Linux")
+def test_it_ends_whichever_of_its_threads_is_given_the_signal(tmp_path: Path) -> None:
+    reading, writing = os.pipe()
+    os.write(writing, json.dumps({"jsonrpc": "2.0", **greeting(1)}).encode() + b"\n")
+    try:
+        assert by_signals(tmp_path, reading, signal.SIGINT, signal.SIGTERM, to=all_but_the_main_thread) == 0
+    finally:
+        os.close(reading)
+        os.close(writing)
+
+
+FORKING = """
+import asyncio, os, signal
+from contexthost.pi.server import _leave_signals_to_pi
+
+async def serve():
+    over = asyncio.Event()
+    _leave_signals_to_pi(asyncio.get_running_loop(), over)
+    ready, working = os.pipe()
+    worker = os.fork()
+    if worker == 0:
+        os.write(working, b"!")
+        signal.pause()
+        os._exit(1)
+    os.read(ready, 1)
+    os.kill(worker, signal.SIGTERM)
+    ended_by = os.WTERMSIG(os.waitpid(worker, 0)[1])
+    try:
+        await asyncio.wait_for(over.wait(), 3)  # a second more than it takes when it is told to end
+    except TimeoutError:
+        print(ended_by, "alone")
+
+asyncio.run(serve())
+"""
+
+
+def test_a_worker_that_a_plugin_forks_ends_by_a_signal_of_its_own_and_alone() -> None:
+    run = subprocess.run([sys.executable, "-c", FORKING], capture_output=True, text=True, timeout=60, check=True)
+    assert (run.stdout, run.stderr) == ("15 alone\n", "")
 
 
 def test_at_a_terminal_the_user_may_interrupt_it(tmp_path: Path) -> None:

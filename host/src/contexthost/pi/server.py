@@ -28,6 +28,8 @@ _END_SECONDS: Final = 5.0
 _TERM_SECONDS: Final = 2.0
 """How long a SIGTERM waits for Pi to end the session: Pi may have got it too."""
 
+_LEFT_TO_PI: Final = (signal.SIGINT, signal.SIGHUP, signal.SIGTERM)
+
 _LOG_BYTES: Final = 1_000_000
 
 _log = logging.getLogger(__name__)
@@ -77,16 +79,33 @@ def _leave_signals_to_pi(loop: asyncio.AbstractEventLoop, over: asyncio.Event) -
     """What a closed terminal, a shell or a supervisor sends goes to the whole group of processes. It is meant for Pi,
     which then ends the session; here it would cost plugins their `session_shutdown`.
 
-    Nothing is ignored, because programs that plugins start would inherit that.
+    Nothing is ignored, because programs that plugins start would inherit that. A thread waits for the signals: the
+    kernel may give one to any thread, and Python's own handlers run in the main one, which sleeps on meanwhile or is
+    held up by a plugin.
     """
+    told, telling = os.pipe()
+    os.set_blocking(telling, False)
 
-    def terminate(*_: object) -> None:
-        _end_in_any_case()  # also when a plugin blocks the loop
-        loop.call_soon_threadsafe(loop.call_later, _TERM_SECONDS, over.set)
+    def wait() -> None:
+        while signal.SIGTERM not in os.read(told, 64):
+            pass
+        _end_in_any_case()
+        with contextlib.suppress(RuntimeError):  # the loop is closed: it has ended by itself
+            loop.call_soon_threadsafe(loop.call_later, _TERM_SECONDS, over.set)
 
-    signal.signal(signal.SIGINT, lambda *_: None)
-    signal.signal(signal.SIGHUP, lambda *_: None)
-    signal.signal(signal.SIGTERM, terminate)
+    signal.set_wakeup_fd(telling, warn_on_full_buffer=False)
+    for number in _LEFT_TO_PI:
+        signal.signal(number, lambda *_: None)
+    os.register_at_fork(after_in_child=_take_signals_again)
+    threading.Thread(target=wait, name="bridge-signals", daemon=True).start()
+
+
+def _take_signals_again() -> None:
+    """In a process that a plugin forks, of `multiprocessing` for example: it must end when it is told to, and must not
+    tell this one to."""
+    signal.set_wakeup_fd(-1)
+    for number in _LEFT_TO_PI:
+        signal.signal(number, signal.SIG_DFL)
 
 
 def _end_in_any_case() -> None:
