@@ -293,7 +293,7 @@ def test_a_switch_during_a_relay_and_sessions_of_subagents(tmp_path: Path) -> No
             second = pi.file
             assert "recall" in tools(home.server.requests[-1])
             assert pi.ask("set_session_name", name="reviewer#0123abcd")["success"]
-            assert pi.slash("/relay") == "/relay: /relay is not available in this session"
+            assert pi.slash("/relay") == "/relay: not available in this session"
 
             mark = pi.mark()
             pi.ask("switch_session", sessionPath=str(first))
@@ -305,7 +305,7 @@ def test_a_switch_during_a_relay_and_sessions_of_subagents(tmp_path: Path) -> No
             assert texts(request, "user") == ["In the new session.", "a large context, and no relay"]
             assert "recall" not in tools(request)
             assert "read" in tools(request)
-            assert pi.slash("/relay") == "/relay: /relay is not available in this session"
+            assert pi.slash("/relay") == "/relay: not available in this session"
 
             pi.ask("switch_session", sessionPath=str(first))
             mark = pi.mark()

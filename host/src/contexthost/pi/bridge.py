@@ -360,7 +360,7 @@ class Bridge:
         assert self._runtime is not None
         context = self._runtime.context(plugin)
         if not self._available(plugin, command):
-            raise Refused(FAILED, f"/{command.name} is not available in this session")
+            raise Refused(FAILED, "not available in this session")
         answer = command.handler(str(message.event.get("arguments") or "").strip(), context)
         text = await answer if inspect.isawaitable(answer) else answer
         return {"text": text if isinstance(text, str) else None}
