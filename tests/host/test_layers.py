@@ -28,7 +28,7 @@ ORDER: tuple[tuple[str, ...], ...] = (
     ("lifecycle", "drivers", "inbox", "runtime", "plugin_context", "surroundings", "toolbox"),
     ("timers", "waiting", "watch"),
     ("__init__",),
-    ("plugins", "_registry", "_dispatch"),
+    ("plugins", "_registry", "_dispatch", "_budget"),
     ("hookspecs", "events", "estimates", "context"),
     ("diagnosis",),
     ("compaction",),

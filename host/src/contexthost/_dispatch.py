@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import inspect
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
+from contexthost._budget import time_budget
+
 GRACE_SECONDS = 1.0
-"""How long an implementation may take to end after it was cancelled; then it is abandoned."""
+"""How long an implementation may take to end after it was cancelled, at most; then it is abandoned."""
 
 
 class PastDeadline(Exception):
@@ -56,27 +59,40 @@ class Implementation:
     arguments: Sequence[str]
 
 
-async def call(implementation: Implementation, arguments: dict[str, Any], deadline: float) -> Any:
+async def call(implementation: Implementation, arguments: dict[str, Any], deadline: float, *, last: bool = True) -> Any:
     """Call an implementation with those of the arguments that it asked for; gives what it returns.
+
+    ``deadline`` is in seconds. Where the dispatch has a `time_budget`, that may set an earlier one, and an earlier one
+    still when this is not the ``last`` implementation.
 
     What it raises comes out, besides PastDeadline and EndedItself. A cancellation of the caller cancels the
     implementation and comes out too. A ``def`` cannot be interrupted: its deadline is not looked at here.
     """
-    result = implementation.function(*(arguments[name] for name in implementation.arguments))
-    if not inspect.isawaitable(result):
-        return result
-    # A task of its own, because a deadline around an await only works on code that lets itself be cancelled.
-    task = asyncio.ensure_future(_contained(result))
+    budget = time_budget.get()
+    outside = time_budget.set(None)
+    try:
+        result = implementation.function(*(arguments[name] for name in implementation.arguments))
+        if not inspect.isawaitable(result):
+            return result
+        # A task of its own, because a deadline around an await only works on code that lets itself be cancelled.
+        task = asyncio.ensure_future(_contained(result))
+    finally:
+        time_budget.reset(outside)
     if inspect.iscoroutine(result):
         task.add_done_callback(lambda _: result.close())  # never begun, when the task was cancelled right away
+    began = asyncio.get_running_loop().time()
+    limit = asyncio.timeout(deadline)
     try:
-        done, _ = await asyncio.wait({task}, timeout=deadline)
+        async with limit:
+            with budget.ruling(limit, last=last) if budget is not None else contextlib.nullcontext():
+                await asyncio.wait({task})
+    except TimeoutError:
+        if not task.done():
+            await _end(task, GRACE_SECONDS if budget is None else min(GRACE_SECONDS, budget.left() / 2))
+            raise PastDeadline(f"no answer within {round((limit.when() or began) - began, 2):g} s") from None
     except asyncio.CancelledError:
-        await _end(task)
+        await _end(task, GRACE_SECONDS)
         raise
-    if not done:
-        await _end(task)
-        raise PastDeadline(f"no answer within {deadline:g} s")
     if task.cancelled():
         raise EndedItself("something that it waited for was cancelled")
     return task.result()
@@ -90,10 +106,10 @@ async def _contained(work: Awaitable[Any]) -> Any:
         raise _exited(error) from error
 
 
-async def _end(task: asyncio.Future[Any]) -> None:
+async def _end(task: asyncio.Future[Any], grace: float) -> None:
     task.cancel()
     task.add_done_callback(_take_outcome)
-    await asyncio.wait({task}, timeout=GRACE_SECONDS)
+    await asyncio.wait({task}, timeout=grace)
 
 
 def _take_outcome(task: asyncio.Future[Any]) -> None:

@@ -171,8 +171,9 @@ class PluginManager:
 
     async def notify(self, hook: str, event: object, ctx: ContextFor, *, timeout_seconds: float | None = None) -> None:
         """Call every implementation, one after the other; what they return is ignored."""
-        for implementation in self.implementations(hook):
-            await self._call(implementation, event, ctx, timeout_seconds)
+        asked = self.implementations(hook)
+        for implementation in asked:
+            await self._call(implementation, event, ctx, timeout_seconds, last=implementation is asked[-1])
 
     async def chain(
         self,
@@ -190,8 +191,9 @@ class PluginManager:
         """
         answers: list[tuple[str, Any]] = []
         step = apply or _apply
-        for implementation in self.implementations(hook):
-            answer = await self._call(implementation, event, ctx, timeout_seconds)
+        asked = self.implementations(hook)
+        for implementation in asked:
+            answer = await self._call(implementation, event, ctx, timeout_seconds, last=implementation is asked[-1])
             if answer is None:
                 continue
             with Caught() as caught:
@@ -220,10 +222,10 @@ class PluginManager:
         ``only`` asks one plugin alone. ``check(plugin, answer)`` refuses an answer by raising a ContexthostError:
         that is reported, and the next plugin is asked. Failures on the way are also appended to ``failures``.
         """
-        for implementation in self.implementations(hook):
-            if only is not None and implementation.plugin != only:
-                continue
-            answer = await self._call(implementation, event, ctx, timeout_seconds, failures)
+        asked = [found for found in self.implementations(hook) if only is None or found.plugin == only]
+        for implementation in asked:
+            last = implementation is asked[-1]
+            answer = await self._call(implementation, event, ctx, timeout_seconds, failures, last=last)
             if answer is None:
                 continue
             try:
@@ -242,6 +244,8 @@ class PluginManager:
         ctx: ContextFor,
         timeout_seconds: float | None,
         failures: list[PluginFailure] | None = None,
+        *,
+        last: bool,
     ) -> Any:
         """One implementation's answer; None when it gives none, fails, is too late or answers nonsense."""
         deadline = self._timeout if timeout_seconds is None else timeout_seconds
@@ -249,7 +253,7 @@ class PluginManager:
         started = time.monotonic()
         answer = None
         with Caught() as caught:
-            answer = await call(implementation, arguments, deadline)
+            answer = await call(implementation, arguments, deadline, last=last)
         if caught.error is not None:
             self._failed(implementation, _told(caught.error), caught.error, failures)
             return None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import contextvars
 import gc
 import importlib.metadata
 import inspect
@@ -12,6 +11,7 @@ import logging
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, ClassVar, Final
 
+from contexthost._budget import TimeBudget, time_budget
 from contexthost.config import HostSettings, load_settings
 from contexthost.context import AbortSignal, Command, Tool
 from contexthost.errors import ContexthostError
@@ -33,6 +33,7 @@ from contexthost.pi.protocol import (
     Message,
     Peer,
 )
+from contexthost.pi.requests import Refused, Requests, current_request
 from contexthost.pi.wire import failure_to_pi, model_from_pi, text_or_none, tool_result_to_pi
 from contexthost.plugins import PluginFailure
 from contexthost.runtime import Runtime, load_plugins
@@ -40,8 +41,8 @@ from contexthost.session import Entry
 
 __all__ = ["Bridge"]
 
-_ABORT_GRACE: Final = 1.0
-"""Seconds that a plugin has to look at its abort signal before its work is cancelled."""
+_START_SECONDS: Final = 4.0
+"""What all plugins have for `session_start`: the extension's 10 s are also for this process to start in."""
 
 _SHUTDOWN_SECONDS: Final = 2.0
 _LOCK_RETRY_SECONDS: Final = 2.0
@@ -49,16 +50,6 @@ _LOCK_TOLD: Final = 3
 """The attempt after which the user is told: a short write by a command is none of their business."""
 
 _log = logging.getLogger(__name__)
-
-current_request: contextvars.ContextVar[int | str | None] = contextvars.ContextVar("current_request", default=None)
-
-
-class Refused(Exception):
-    """A request that is answered with an error."""
-
-    def __init__(self, code: int, message: str) -> None:
-        super().__init__(message)
-        self.code = code
 
 
 class Bridge:
@@ -80,7 +71,7 @@ class Bridge:
         self._hooks: Hooks | None = None
         self._ended = False
         self._ending: asyncio.Task[Any] | None = None
-        self._running: dict[int | str, tuple[asyncio.Task[Any], AbortSignal]] = {}
+        self._requests = Requests()
         self._notices: set[asyncio.Task[Any]] = set()
         self._watching: tuple[bool, bool] = (False, False)
         # Inputs are asked for while a boundary may still be going on, and compactions while a hook may be waiting for
@@ -109,7 +100,7 @@ class Bridge:
         if message.sync is not None and self._mirror is not None:
             self._sync(message)
         if method == "cancel":
-            self._cancel(message.event)
+            self._requests.cancel(message.event)
         elif method == "sync":
             return
         elif method.startswith("hook/"):
@@ -131,24 +122,19 @@ class Bridge:
         if changed:
             self._watch_requests()
 
-    def _cancel(self, event: Mapping[str, Any]) -> None:
-        running = self._running.get(event.get("id", ""))
-        if running is None:
-            return
-        task, signal = running
-        signal.abort(str(event.get("reason") or ""))
-        if event.get("kind") == "abort":
-            asyncio.get_running_loop().call_later(_ABORT_GRACE, task.cancel)
-        else:
-            task.cancel()
-
     def _serve(self, message: Message, work: Coroutine[Any, Any, Any], lane: str | None = None) -> None:
         """Runs what a message asks for, and answers if it is a request."""
         signal = AbortSignal()
-        answering = self._answering(message, signal, work)
-        task = self._lanes[lane].enter(answering) if lane is not None else asyncio.create_task(answering)
+        budget = self._budget(message)
+        answering = self._answering(message, signal, budget, work)
+        if lane is None:
+            task = asyncio.create_task(answering)
+        else:
+            if message.id is not None:
+                self._lanes[lane].hurry(self._settings.values.pi.answerSeconds / 2)
+            task = self._lanes[lane].enter(answering, notice=budget if message.id is None else None)
         if message.id is not None:
-            self._running[message.id] = (task, signal)
+            self._requests.add(message, task, signal, budget)
             task.add_done_callback(lambda _: self._answered(message.id, task))
         else:
             self._notices.add(task)
@@ -156,15 +142,33 @@ class Bridge:
 
     def _answered(self, number: int | str | None, task: asyncio.Task[Any]) -> None:
         if number is not None:
-            self._running.pop(number, None)
+            self._requests.forget(number)
             if task.cancelled():
                 self._peer.refuse(number, CANCELLED, "cancelled")
 
-    async def _answering(self, message: Message, signal: AbortSignal, work: Coroutine[Any, Any, Any]) -> None:
+    def _budget(self, message: Message) -> TimeBudget | None:
+        """Less than Pi waits, so that one plugin that hangs is found out here and costs the others nothing."""
+        method = message.method or ""
+        if method == "session/start":
+            return TimeBudget(_START_SECONDS)
+        if not method.startswith("hook/"):
+            return None
+        if message.id is None:
+            return TimeBudget()  # until a request waits behind it
+        values = self._settings.values
+        late = method == "hook/session_before_compact"
+        return TimeBudget(values.compactionTimeoutSeconds if late else values.pi.answerSeconds)
+
+    async def _answering(
+        self, message: Message, signal: AbortSignal, budget: TimeBudget | None, work: Coroutine[Any, Any, Any]
+    ) -> None:
+        time_budget.set(budget)
         current_signal.set(signal)
         current_request.set(message.id)
         try:
             result = await work
+            if message.id is not None:
+                self._peer.answer(message.id, result)
         except (Refused, ContexthostError) as error:
             self._refuse(message, error.code if isinstance(error, Refused) else FAILED, str(error))
         except (asyncio.CancelledError, KeyboardInterrupt):
@@ -172,9 +176,6 @@ class Bridge:
         except BaseException as error:  # noqa: BLE001 - whatever went wrong, sys.exit too: Pi is waiting for an answer
             _log.exception("%s failed", message.method)
             self._refuse(message, INTERNAL, failure_to_pi(f"{type(error).__name__}: {error}"))
-        else:
-            if message.id is not None:
-                self._peer.answer(message.id, result)
 
     def _refuse(self, message: Message, code: int, text: str) -> None:
         if message.id is not None:
@@ -296,17 +297,14 @@ class Bridge:
         )
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_SHUTDOWN_SECONDS):
+                time_budget.set(TimeBudget(_SHUTDOWN_SECONDS))
                 await self._runtime.notify("session_shutdown", event)
         self._driver.close()
         await self._runtime.close()
 
     async def close(self) -> None:
         """Pi has gone: ends the session, if Pi did not say so itself; plugins have their time in any case."""
-        own = asyncio.current_task()
-        for task, signal in list(self._running.values()):
-            signal.abort("Pi has ended")
-            if task not in (own, self._ending):
-                task.cancel()
+        self._requests.end(asyncio.current_task(), self._ending)
         if self._ending is not None:
             await asyncio.wait([self._ending])
         await self._shut_down("quit", None)
@@ -328,9 +326,8 @@ class Bridge:
             self._peer.notify("provider/watch", {"headers": headers, "requests": bodies})
 
     def _extend(self, plugin: str) -> None:
-        number = current_request.get()
-        if number is not None:
-            seconds = self._settings.values.compactionTimeoutSeconds
+        number, seconds = current_request.get(), self._settings.values.compactionTimeoutSeconds
+        if self._requests.extend(number, seconds):
             self._peer.notify("deadline/extend", {"id": number, "seconds": seconds})
 
     # Hooks, tools, commands ------------------------------------------------------------------------------------------

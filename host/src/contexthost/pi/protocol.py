@@ -318,5 +318,6 @@ def _encode(message: Mapping[str, Any]) -> bytes:
     try:
         return encode_json(message)
     except ContexthostError:
-        # A plugin's value that is not JSON must not cost the message: what it is stands in its place.
-        return json.dumps(message, default=repr).encode("ascii")
+        # A plugin's value that is not JSON must not cost the message: what it is stands in its place. NaN, which this
+        # writes and is no JSON either, becomes null.
+        return encode_json(json.loads(json.dumps(message, default=repr)))

@@ -66,10 +66,10 @@ async def _serve(read_fd: int, write_fd: int) -> None:
     peer = Peer(
         read_fd, write_fd, receive=lambda message: bridge.receive(message), closed=over.set, ended=_end_in_any_case
     )
-    bridge = Bridge(peer)
     if not os.isatty(read_fd):
         _leave_signals_to_pi(asyncio.get_running_loop(), over)
-    peer.start()
+    peer.start()  # before plugins are imported, which may take for ever: its threads must know when Pi has gone
+    bridge = Bridge(peer)
     await over.wait()
     await bridge.close()
     peer.finish(1.0)
