@@ -3,9 +3,10 @@ forks that they refuse."""
 
 from __future__ import annotations
 
+import importlib.metadata
 from pathlib import Path
 
-from support.live_pi import live_home, texts
+from support.live_pi import change_extension, helper, live_home, texts
 from support.model_server import call, say
 
 PLUGIN = """
@@ -85,3 +86,23 @@ def test_plugins_that_came_after_the_installation_are_told_of(tmp_path: Path) ->
             pi.note("plugins have changed; run `contexthost pi install` and /reload.")
             hooks = [one["hook"] for one in home.seen() if one["hook"] != "boundary_threshold"]
             assert hooks[:2] == ["session_start", "input"]
+
+
+def test_an_upgrade_of_contexthost_is_told_of_until_it_is_installed_again(tmp_path: Path) -> None:
+    version = importlib.metadata.version("contexthost")
+    with live_home(tmp_path, lambda _: say("Answer.")) as home:
+        home.probe()
+        home.install()
+        change_extension(home, f'version: "{version}"', 'version: "0.0.1"')
+        with home.rpc(*helper(home)) as pi:
+            pi.prompt("Hello.")
+            pi.prompt("Again.")
+            (note,) = pi.notes()
+            upgraded = f"version {version} is installed, and Pi still has 0.0.1"
+            assert note == f"contexthost: {upgraded}; run `contexthost pi install` and /reload."
+            assert len(home.seen("input")) == 2
+            home.contexthost("pi", "install", "--force")  # the test has changed the file
+            mark = pi.mark()
+            pi.slash("/again")
+            assert pi.slash("/probe entries").startswith("probe: ")
+            assert len(pi.notes(after=mark)) == 1

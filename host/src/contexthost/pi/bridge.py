@@ -96,13 +96,10 @@ class Bridge:
                 self._hooks.take_model(message.state)
         if method == "session/start":
             self._start(message)
+        elif self._mirror is not None and not self._sync(message, self._mirror):
             return
-        if message.sync is not None and self._mirror is not None:
-            self._sync(message)
-        if method == "cancel":
+        elif method == "cancel":
             self._requests.cancel(message.event)
-        elif method == "sync":
-            return
         elif method.startswith("hook/"):
             self._hook(method.removeprefix("hook/"), message)
         elif method in self.METHODS:
@@ -110,17 +107,20 @@ class Bridge:
         elif message.id is not None:
             self._peer.refuse(message.id, METHOD_NOT_FOUND, f"there is no method {method}")
 
-    def _sync(self, message: Message) -> None:
-        assert self._mirror is not None
-        assert message.sync is not None
+    def _sync(self, message: Message, mirror: Mirror) -> bool:
+        """Whether the session is as Pi has it, or does not matter to the message, which is put off otherwise."""
         try:
-            changed = self._mirror.apply(message.sync)
+            if message.sync is not None and mirror.apply(message.sync):
+                self._watch_requests()
         except Gap as gap:
             _log.error("the session is asked for anew: %s", gap)
             self._peer.notify("session/resync", {})
-            return
-        if changed:
-            self._watch_requests()
+        if mirror.lost and (message.method or "").startswith(("hook/", "tool/", "command/")):
+            mirror.put_off(message)
+            return False
+        for one in mirror.due():
+            self.receive(one)
+        return True
 
     def _serve(self, message: Message, work: Coroutine[Any, Any, Any], lane: str | None = None) -> None:
         """Runs what a message asks for, and answers if it is a request."""

@@ -51,7 +51,8 @@ const NEVER = Number.MAX_SAFE_INTEGER; // tokens: no context has so many
 const CODE = { methodNotFound: -32601, versionMismatch: -32001, unsupported: -32002, nothingToCompact: -32003, failed: -32004, cancelled: -32800 };
 
 type Level = "info" | "warning" | "error";
-type Answer = { ok: true; value: any } | { ok: false; why: "late" | "gone" | "aborted" | "refused"; code?: number; message: string };
+type Failure = "late" | "gone" | "aborted" | "refused" | "malformed";
+type Answer = { ok: true; value: any } | { ok: false; why: Failure; code?: number; message: string };
 
 /** Milliseconds from some moment on; the time of day may be set back. */
 const now = () => performance.now();
@@ -87,13 +88,78 @@ function jsonOf(message: any): string {
 
 // The connection ------------------------------------------------------------------------------------------------------
 
+/**
+ * The fields of what the Python side sends, in the events of its own methods and in its answers to ours; a `?` marks
+ * those that may be missing or null. All is looked at when it comes: a wrong value would fail later, in a timer of ours
+ * or where Pi draws it, and end Pi. What is only true or false does no harm.
+ */
+const FIELDS: Record<string, Record<string, string>> = {
+  "ui/notify": { message: "string", level: "string" },
+  "ui/setStatus": { key: "string", text: "string?" },
+  "ui/setEditorText": { text: "string" },
+  "ui/confirm": { title: "string", message: "string", seconds: "number" },
+  "model/credential": { provider: "string" },
+  "boundary/watch": { asked: "number?", turn_end: "number", agent_before_settle: "number" },
+  "session/compact": { to: "string?", instructions: "string?" },
+  "session/send": { text: "string", images: "array" },
+  "session/appendEntry": { customType: "string" },
+  "deadline/extend": { id: "number", seconds: "number" },
+
+  initialize: {
+    version: "string",
+    manifest: "string",
+    answerSeconds: "number",
+    compactionSeconds: "number",
+    toolSeconds: "number",
+    heartbeatSeconds: "number",
+    warnings: "array",
+  },
+  "session/start": { wants: "array?", unavailableTools: "array?" },
+  "tool/call": { content: "array" },
+  "command/run": { text: "string?" },
+  "hook/input": { text: "string?", images: "array?" },
+  "hook/turn_end": { entries: "array?" },
+  "hook/agent_before_settle": { entries: "array?" },
+  "hook/session_before_compact": { compaction: "object?", reason: "string?", problem: "string?" },
+  "hook/session_before_switch": { reason: "string?" },
+  "hook/session_before_fork": { reason: "string?" },
+  "hook/before_provider_headers": { headers: "object?" },
+  "hook/before_provider_request": { payload: "object?" },
+};
+
+/** Throws when the value that came with a method, or in answer to it, cannot be used. */
+function check(method: string, value: any): void {
+  if (!(method in FIELDS)) return;
+  if (typeOf(value) !== "object") throw new Error(`${method}: ${typeOf(value)} where an object must be`);
+  for (const [name, wanted] of Object.entries(FIELDS[method])) {
+    const type = typeOf(value[name]);
+    const fits = type === "null" ? wanted.endsWith("?") : wanted.startsWith(type);
+    if (!fits) throw new Error(`${method}: ${name} is ${type}, and must be ${wanted}`);
+  }
+}
+
+function typeOf(value: any): string {
+  return value === undefined || value === null ? "null" : Array.isArray(value) ? "array" : typeof value;
+}
+
+function reasonOf(error: unknown): string {
+  return error instanceof Error ? error.message : String(error);
+}
+
+/** A request (it has an id) or a notification of the Python side; the signal: the answer is no longer wanted. */
+type Received = { method: string; event: any; id?: number; signal: AbortSignal };
+
+/** A request that is not answered yet. */
+type Waiting = { method: string; done: (answer: Answer) => void; extend: (seconds: number) => void };
+
 /** One Python process and the JSON-RPC connection to it: one message a line. */
 class Connection {
   alive = true;
   serving = false; // a session, at whose end plugins have something to do
   readonly startedAt = now();
   private readonly child: ChildProcess;
-  private readonly waiting = new Map<number, { done: (answer: Answer) => void; extend: (seconds: number) => void }>();
+  private readonly waiting = new Map<number, Waiting>();
+  private readonly asked = new Map<number, AbortController>(); // its requests: whether it still waits for the answer
   private lastId = 0;
   private parts: Buffer[] = [];
   private errors = "";
@@ -105,7 +171,8 @@ class Connection {
 
   constructor(
     command: string[],
-    private readonly receive: (method: string, event: any, id?: number) => void,
+    private readonly receive: (message: Received) => void, // what it throws is the answer, too
+    private readonly failed: (why: string) => void,
     private readonly gone: (why: string) => void,
   ) {
     this.child = spawn(command[0], command.slice(1), { stdio: ["pipe", "pipe", "pipe"] });
@@ -136,10 +203,12 @@ class Connection {
   }
 
   answer(id: number, result: any): void {
+    this.asked.delete(id);
     this.write({ jsonrpc: "2.0", id, result });
   }
 
   refuse(id: number, code: number, message: string): void {
+    this.asked.delete(id);
     this.write({ jsonrpc: "2.0", id, error: { code, message } });
   }
 
@@ -168,6 +237,7 @@ class Connection {
       };
       signal?.addEventListener("abort", onAbort, { once: true });
       this.waiting.set(id, {
+        method,
         done,
         extend: (limit) => {
           clearTimeout(timer);
@@ -198,7 +268,7 @@ class Connection {
   private read(chunk: Buffer): void {
     let start = 0;
     for (let at = chunk.indexOf(10); at >= 0; at = chunk.indexOf(10, start)) {
-      const line = Buffer.concat([...this.parts, chunk.subarray(start, at)]).toString("utf8");
+      const line = Buffer.concat([...this.parts, chunk.subarray(start, at)]);
       this.parts = [];
       start = at + 1;
       this.take(line);
@@ -206,24 +276,45 @@ class Connection {
     if (start < chunk.length) this.parts.push(chunk.subarray(start));
   }
 
-  private take(line: string): void {
+  private take(line: Buffer): void {
     let message: any;
     try {
-      message = JSON.parse(line);
+      message = JSON.parse(line.toString("utf8"));
     } catch {
       return; // not ours: the Python side keeps standard output for the protocol alone
     }
-    if (typeof message.method === "string") {
-      const event = message.params?.event ?? {};
-      if (message.method === "deadline/extend") this.waiting.get(event.id)?.extend(event.seconds);
-      else this.receive(message.method, event, message.id);
-      return;
+    if (typeOf(message) !== "object") return; // nor is this
+    if (typeof message.method === "string") this.takeMethod(message.method, message.params?.event ?? {}, message.id);
+    else this.takeAnswer(message);
+  }
+
+  private takeMethod(method: string, event: any, id?: number): void {
+    const asked = new AbortController();
+    if (id !== undefined) this.asked.set(id, asked);
+    try {
+      check(method, event);
+      if (method === "deadline/extend") this.waiting.get(event.id)?.extend(event.seconds);
+      else if (method === "cancel") this.asked.get(event.id)?.abort();
+      else this.receive({ method, event, id, signal: asked.signal });
+    } catch (error) {
+      if (id !== undefined) this.refuse(id, CODE.failed, reasonOf(error));
+      else this.failed(reasonOf(error));
     }
-    const waiting = this.waiting.get(message.id);
+  }
+
+  private takeAnswer({ id, error, result }: any): void {
+    const waiting = this.waiting.get(id);
     if (!waiting) return;
-    if (message.error) {
-      waiting.done({ ok: false, why: "refused", code: message.error.code, message: String(message.error.message) });
-    } else waiting.done({ ok: true, value: message.result });
+    if (error) {
+      const message = typeof error.message === "string" ? error.message : "it was refused";
+      return waiting.done({ ok: false, why: "refused", code: error.code, message });
+    }
+    try {
+      check(waiting.method, result);
+      waiting.done({ ok: true, value: result });
+    } catch (problem) {
+      waiting.done({ ok: false, why: "malformed", message: reasonOf(problem) });
+    }
   }
 
   private end(why: string): void {
@@ -231,6 +322,7 @@ class Connection {
     this.alive = false;
     process.off("exit", this.killAtExit);
     for (const waiting of [...this.waiting.values()]) waiting.done({ ok: false, why: "gone", message: why });
+    for (const asked of this.asked.values()) asked.abort();
     if (wasAlive) this.gone(why);
   }
 }
@@ -296,7 +388,7 @@ interface Served {
   /** The parameters of everything that comes later: what is new in the session, and an event. */
   params(event: any): any;
   /** Does what a process asks for, and answers it; what this throws is the answer, too. */
-  receive(connection: Connection, method: string, event: any, id?: number): void;
+  receive(connection: Connection, message: Received): void;
   /** A process is there; it has tools that are unavailable in this session. */
   started(unavailableTools: string[]): void;
   /** A process has gone, or could not be started. */
@@ -355,7 +447,7 @@ class PythonSide {
     if (answer.ok) return answer.value;
     if (answer.why === "late") {
       this.pi.tellOnce("late", `contexthost: ${answer.message}. Pi goes on without it.`, "warning");
-    }
+    } else if (answer.why === "malformed") this.unusable(answer.message);
     return undefined;
   }
 
@@ -399,18 +491,24 @@ class PythonSide {
   // Its processes
 
   private async start(): Promise<void> {
-    let connection: Connection;
+    let connection: Connection | undefined;
     try {
       connection = new Connection(
         INSTALLED.command,
-        (method, message, id) => this.receive(connection, method, message, id),
+        (message) => this.receive(connection!, message),
+        (why) => this.unusable(why),
         (why) => this.gone(why, connection),
       );
+      this.connection = connection;
+      await this.introduce(connection);
     } catch (error) {
-      this.gone(`it cannot be started: ${error instanceof Error ? error.message : error}`, undefined);
-      return;
+      if (connection) this.startFailed(connection, { ok: false, why: "refused", message: reasonOf(error) });
+      else this.gone(`it cannot be started: ${reasonOf(error)}`, undefined);
     }
-    this.connection = connection;
+  }
+
+  /** Tells a new process of Pi and of the session. */
+  private async introduce(connection: Connection): Promise<void> {
     const began = now();
     const left = () => Math.max(limits.start - (now() - began) / 1000, 0.001);
     const hello = { protocol: PROTOCOL, version: INSTALLED.version };
@@ -428,16 +526,23 @@ class PythonSide {
     }
     if (!started.ok) return this.startFailed(connection, started);
     if (this.pi.over) return;
+    const { wants, unavailableTools } = started.value;
+    if (!wants || !unavailableTools) throw new Error("session/start: the answer does not say what is wanted");
     this.ready = this.hasRun = connection.serving = true;
-    this.wants = new Set(started.value.wants);
-    if (greeting.value.manifest !== INSTALLED.digest) {
-      const note = "contexthost: plugins have changed; run `contexthost pi install` and /reload.";
-      this.pi.tellOnce("manifest", note, "warning");
-    }
+    this.wants = new Set(wants);
+    this.lookAtVersion(greeting.value);
     for (const warning of greeting.value.warnings) this.pi.tellOnce(warning, `contexthost: ${warning}`, "warning");
     this.heartbeat = setInterval(() => void this.beat(connection), limits.heartbeat * 1000);
     this.heartbeat.unref?.();
-    this.served.started(started.value.unavailableTools);
+    this.served.started(unavailableTools);
+  }
+
+  /** This file is as it was when it was installed; Python and the plugins may have changed. */
+  private lookAtVersion({ version, manifest }: { version: string; manifest: string }): void {
+    if (version === INSTALLED.version && manifest === INSTALLED.digest) return;
+    const upgraded = `version ${version} is installed, and Pi still has ${INSTALLED.version}`;
+    const changed = version === INSTALLED.version ? "plugins have changed" : upgraded;
+    this.pi.tellOnce("manifest", `contexthost: ${changed}; run \`contexthost pi install\` and /reload.`, "warning");
   }
 
   private startFailed(connection: Connection, answer: Answer & { ok: false }): void {
@@ -481,16 +586,15 @@ class PythonSide {
     this.beating = false;
   }
 
-  private receive(connection: Connection, method: string, event: any, id?: number): void {
-    if (this.pi.over || connection !== this.connection) {
-      if (id !== undefined) connection.refuse(id, CODE.failed, "the session is ending");
-      return;
-    }
-    try {
-      this.served.receive(connection, method, event, id);
-    } catch (error) {
-      if (id !== undefined) connection.refuse(id, CODE.failed, error instanceof Error ? error.message : String(error));
-    }
+  private unusable(why: string): void {
+    if (this.pi.over) return;
+    const note = `contexthost: the Python side sent what cannot be used (${why}). Pi goes on without it.`;
+    this.pi.tellOnce("unusable", note, "warning");
+  }
+
+  private receive(connection: Connection, message: Received): void {
+    if (!this.pi.over && connection === this.connection) this.served.receive(connection, message);
+    else if (message.id !== undefined) connection.refuse(message.id, CODE.failed, "the session is ending");
   }
 }
 
@@ -745,10 +849,10 @@ class Compactions {
   }
 
   /** A plugin asks for one; the answer comes when it is over. */
-  async start(connection: Connection, id: number, asked: any): Promise<void> {
+  async start(connection: Connection, id: number, asked: any, signal: AbortSignal): Promise<void> {
     // An input that is being looked at may start a run, which a compaction must not meet half-way, or be held for it.
     while (this.pi.inputs.size > 0) await Promise.allSettled(this.pi.inputs.keys());
-    if (this.pi.over || !connection.alive) return; // nobody wants it any more
+    if (this.pi.over || signal.aborted) return; // nobody wants it any more
     // From here to `ctx.compact` nothing is awaited: what is looked at is what the compaction meets.
     if (this.isGoingOn()) {
       connection.refuse(id, CODE.unsupported, "a compaction is going on already");
@@ -1281,6 +1385,7 @@ class Session implements Served {
   private readonly inputs: Inputs;
   private readonly tools: Tools;
   private watched = { headers: false, requests: false }; // of the provider's hooks
+  private readonly shown = new Set<string>(); // keys of status lines
   private begun = false;
   private ending?: Promise<void>;
   private missed?: any; // a model that was selected while the Python side was starting with the one before
@@ -1414,25 +1519,31 @@ class Session implements Served {
     this.listening.forget();
     // Never there: its tools go, too. After it has run they stay, or else the prompt cache would be lost.
     if (!this.python.hasRun) this.tools.deactivate();
+    for (const key of this.shown) this.pi.ctx.ui.setStatus(key, undefined);
+    this.shown.clear();
     this.inputs.release();
   }
 
-  receive(connection: Connection, method: string, event: any, id?: number): void {
+  receive(connection: Connection, { method, event, id, signal }: Received): void {
     const ctx = this.pi.ctx;
     const answer = (value: any) => id !== undefined && connection.answer(id, value);
     switch (method) {
       case "ui/notify":
         return this.pi.notify(event.message, event.level);
       case "ui/setStatus":
+        if (typeof event.text === "string") this.shown.add(event.key);
+        else this.shown.delete(event.key);
         return ctx.ui.setStatus(event.key, event.text ?? undefined);
       case "ui/setEditorText":
         return ctx.ui.setEditorText(event.text);
       case "ui/getEditorText":
         answer(ctx.ui.getEditorText());
         return;
-      case "ui/confirm":
-        ctx.ui.confirm(event.title, event.message, { timeout: event.seconds * 1000 }).then(answer, () => answer(false));
+      case "ui/confirm": {
+        const options = { timeout: event.seconds * 1000, signal };
+        ctx.ui.confirm(event.title, event.message, options).then(answer, () => answer(false));
         return;
+      }
       case "model/credential":
         // Pi's own key or token of a provider, for a plugin that talks to it; it goes no further than this pipe.
         ctx.modelRegistry.getApiKeyForProvider(event.provider).then(
@@ -1453,7 +1564,7 @@ class Session implements Served {
         this.watched = { headers: event.headers, requests: event.requests };
         return;
       case "session/compact":
-        this.compactions.start(connection, id!, event).catch((error) =>
+        this.compactions.start(connection, id!, event, signal).catch((error) =>
           connection.refuse(id!, CODE.failed, String(error)),
         );
         return;
@@ -1473,8 +1584,6 @@ class Session implements Served {
         return this.python.sync();
       case "held/release":
         return this.inputs.release();
-      case "cancel":
-        return; // what was asked for cannot be taken back in Pi
       default:
         if (id !== undefined) connection.refuse(id, CODE.methodNotFound, `this extension has no ${method}`);
     }

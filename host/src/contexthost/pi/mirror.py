@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
 from contexthost.errors import SessionFormatError, SessionLocked, SessionNotFound, SessionWriteError
-from contexthost.pi.protocol import Sync
+from contexthost.pi.protocol import Message, Sync
 from contexthost.session.mirrored import MirroredSession
 
 __all__ = ["OWNER", "Gap", "Mirror", "NotWhole"]
@@ -36,6 +37,8 @@ class Mirror:
     def __init__(self, session: MirroredSession, count: int) -> None:
         self.session = session
         self.count = count
+        self.lost = False  # entries are missing
+        self._put_off: list[Message] = []
 
     @classmethod
     def hydrate(cls, event: Mapping[str, Any], sync: Sync | None) -> Mirror:
@@ -78,11 +81,24 @@ class Mirror:
         """
         known = self.count - sync.start  # how many of these entries are here already
         if known < 0 or known > len(sync.entries):
+            self.lost = True
             raise Gap(f"{self.count} entries are here, and Pi sends on from {sync.start}")
         before = self.session.revision
         self.session.adopt((bytes(raw) for raw in sync.entries[known:]), sync.leaf)
         self.count = sync.start + len(sync.entries)
+        self.lost = False
         return self.session.revision != before
+
+    def put_off(self, message: Message) -> None:
+        """Keeps a message until the entries that are missing have come; what it says of the session is too little."""
+        self._put_off.append(replace(message, sync=None, state=None))
+
+    def due(self) -> list[Message]:
+        """What was put off, in order, once no entry is missing any more."""
+        if self.lost or not self._put_off:
+            return []
+        due, self._put_off = self._put_off, []
+        return due
 
     def hold(self) -> str | None:
         """Takes the writer's lock for as long as the session is open; why not, where that is impossible."""
