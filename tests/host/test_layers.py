@@ -357,4 +357,5 @@ def test_the_extension_needs_no_package_and_writes_no_file() -> None:
         "node:async_hooks",
         "node:child_process",
         "node:crypto",
+        "node:path",
     }

@@ -23,6 +23,7 @@
 import { AsyncLocalStorage } from "node:async_hooks";
 import { type ChildProcess, spawn } from "node:child_process";
 import { createHash, randomUUID } from "node:crypto";
+import { delimiter, isAbsolute } from "node:path";
 
 /** Filled in by `contexthost pi install`: what to start, and what the plugins register. */
 const INSTALLED = {
@@ -46,6 +47,7 @@ const BACK_OFF = { first: 1000, factor: 4, longest: 300_000, healthyAfter: 60_00
 const HELD = "contexthost:held";
 const SENT = "contexthost:sent";
 const MARK = "contexthost:addressed:";
+const LONGEST = 2 ** 31 - 1; // milliseconds: a timer that is set to more ends at once
 const NEVER = Number.MAX_SAFE_INTEGER; // tokens: no context has so many
 
 const CODE = { methodNotFound: -32601, versionMismatch: -32001, unsupported: -32002, nothingToCompact: -32003, failed: -32004, cancelled: -32800 };
@@ -152,6 +154,14 @@ type Received = { method: string; event: any; id?: number; signal: AbortSignal }
 /** A request that is not answered yet. */
 type Waiting = { method: string; done: (answer: Answer) => void; extend: (seconds: number) => void };
 
+/** Pi's, without what would let Python import from the directory that Pi runs in, a cloned repository for one: an empty
+ * or a relative place. And without another Python's home, with which ours does not start. */
+function environment(): NodeJS.ProcessEnv {
+  const { PYTHONHOME: _, PYTHONPATH: given = "", ...others } = process.env;
+  const places = given.split(delimiter).filter((place) => isAbsolute(place));
+  return places.length > 0 ? { ...others, PYTHONPATH: places.join(delimiter) } : others;
+}
+
 /** One Python process and the JSON-RPC connection to it: one message a line. */
 class Connection {
   alive = true;
@@ -175,7 +185,7 @@ class Connection {
     private readonly failed: (why: string) => void,
     private readonly gone: (why: string) => void,
   ) {
-    this.child = spawn(command[0], command.slice(1), { stdio: ["pipe", "pipe", "pipe"] });
+    this.child = spawn(command[0], command.slice(1), { stdio: ["pipe", "pipe", "pipe"], env: environment() });
     process.once("exit", this.killAtExit);
     this.exited = new Promise((resolve) => {
       this.child.once("error", (error) => {
@@ -332,13 +342,27 @@ class Connection {
 /** Pi, as all parts see it: its API, the context of the session, what goes on in it, and words for the user. */
 class Pi {
   ctx: any; // since `session_start`
-  over = false; // the session has ended, or is about to
   running = false; // between agent_start and agent_settled
   readonly inputs = new Map<Promise<any>, any>(); // being looked at, and their events
   private startingSince = -Infinity;
+  private ended = false;
   private readonly told = new Set<string>();
 
   constructor(readonly api: any) {}
+
+  /** The session has ended, or is about to: Pi has said so, or (the SDK's `dispose` tells nobody) has dropped it. */
+  get over(): boolean {
+    try {
+      if (!this.ended) void this.ctx?.mode;
+    } catch {
+      this.ended = true;
+    }
+    return this.ended;
+  }
+
+  end(): void {
+    this.ended = true;
+  }
 
   /** Pi may go on with a run of a session that it has replaced, and whose context must not be used any more. */
   on(name: string, handler: (event: any, ctx: any) => any): () => void {
@@ -519,13 +543,13 @@ class PythonSide {
     limits.compaction = compactionSeconds;
     limits.tool = toolSeconds;
     limits.heartbeat = heartbeatSeconds;
-    if (this.pi.over) return;
+    if (this.pi.over) return void connection.stop();
     let started = await connection.request("session/start", this.served.describe(this.reason, false), left());
     if (started.ok && started.value.need === "entries" && !this.pi.over) {
       started = await connection.request("session/start", this.served.describe(this.reason, true), left());
     }
     if (!started.ok) return this.startFailed(connection, started);
-    if (this.pi.over) return;
+    if (this.pi.over) return void connection.stop();
     const { wants, unavailableTools } = started.value;
     if (!wants || !unavailableTools) throw new Error("session/start: the answer does not say what is wanted");
     this.ready = this.hasRun = connection.serving = true;
@@ -575,7 +599,11 @@ class PythonSide {
   }
 
   private async beat(connection: Connection): Promise<void> {
-    if (!connection.alive || this.pi.over || this.beating) return;
+    if (this.pi.over) {
+      clearInterval(this.heartbeat);
+      return void connection.stop();
+    }
+    if (!connection.alive || this.beating) return;
     this.beating = true;
     for (const seconds of [limits.heartbeat * (MISSED_HEARTBEATS - 1), limits.heartbeat]) {
       const answer = await connection.request("ping", {}, seconds);
@@ -593,7 +621,9 @@ class PythonSide {
   }
 
   private receive(connection: Connection, message: Received): void {
-    if (!this.pi.over && connection === this.connection) this.served.receive(connection, message);
+    // What plugins append in `session_shutdown` still belongs to the session; Pi refuses it when that is over.
+    const open = !this.pi.over || message.method === "session/appendEntry";
+    if (open && connection === this.connection) this.served.receive(connection, message);
     else if (message.id !== undefined) connection.refuse(message.id, CODE.failed, "the session is ending");
   }
 }
@@ -605,6 +635,7 @@ class News {
   private sent = 0;
   private leaf: string | null = null;
   private moved = false; // the leaf, other than by entries that were appended
+  private readonly known = new Set<string>();
 
   constructor(private readonly pi: Pi) {}
 
@@ -614,6 +645,7 @@ class News {
     const entries: any[] = manager.getEntries();
     this.sent = entries.length;
     this.leaf = manager.getLeafId();
+    for (const entry of entries) this.known.add(entry.id);
     return { from: 0, leaf: this.leaf, entries };
   }
 
@@ -621,10 +653,12 @@ class News {
   take(): { from: number; leaf: string | null; entries: any[] } | undefined {
     const manager = this.pi.ctx.sessionManager;
     const leaf: string | null = manager.getLeafId();
-    const fresh = this.moved ? undefined : appended(manager, this.leaf, leaf);
+    let fresh = this.moved ? undefined : appended(manager, this.leaf, leaf);
+    if (fresh?.length && this.known.has(fresh[0].id)) fresh = undefined; // moved, and `session_tree` is yet to come
     if (fresh?.length === 0) return undefined;
     const from = this.sent;
     const entries = fresh ?? manager.getEntries().slice(from);
+    for (const entry of entries) this.known.add(entry.id);
     this.moved = false;
     this.sent = from + entries.length;
     this.leaf = leaf;
@@ -817,7 +851,7 @@ function toldBy(message: any): number {
 /** More tokens than a message has: no token is shorter than a byte; an image counts as 1,200. */
 function atMost(message: any): number {
   const blocks: any[] = Array.isArray(message.content) ? [message.sections, message.toolsAdded, ...message.content] : [message];
-  const size = (block: any) => (block?.type === "image" ? 5000 : Buffer.byteLength(JSON.stringify(block) ?? ""));
+  const size = (block: any) => (block?.type === "image" ? 5000 : Buffer.byteLength(jsonOf(block) ?? ""));
   return blocks.reduce((sum, block) => sum + size(block), 100);
 }
 
@@ -835,6 +869,8 @@ class Compactions {
 
   /** Also while Pi tells of the end: it counts as compacting, and refuses prompts, until all handlers are done. */
   isGoingOn(): boolean {
+    // Of the second of two that overlap Pi tells no end.
+    if (this.current?.nonce === "" && this.pi.ctx.isIdle()) this.current = undefined;
     return this.current !== undefined || this.isBusy();
   }
 
@@ -1462,7 +1498,7 @@ class Session implements Served {
 
   private async end(event: any): Promise<void> {
     if (this.begun) this.inputs.end(event.reason);
-    this.pi.over = true;
+    this.pi.end();
     if (!this.begun) return;
     const last = { reason: event.reason, targetSessionFile: event.targetSessionFile };
     await this.python.end({ sync: this.news.take(), event: last });
@@ -1540,7 +1576,7 @@ class Session implements Served {
         answer(ctx.ui.getEditorText());
         return;
       case "ui/confirm": {
-        const options = { timeout: event.seconds * 1000, signal };
+        const options = { timeout: Math.min(event.seconds * 1000, LONGEST), signal };
         ctx.ui.confirm(event.title, event.message, options).then(answer, () => answer(false));
         return;
       }
