@@ -65,7 +65,7 @@ def test_a_question_is_taken_from_the_screen_when_nobody_waits_for_the_answer(tm
         with terminal(home) as pi:
             pi.until(lambda: bool(home.seen("session_start")), "the start")
             mark = ask(pi, "one")
-            home.host_settings(pi={"toolSeconds": 1})  # from the next Python side on
+            home.host_settings(pi={"toolSeconds": 2})  # from the next Python side on
             (python,) = python_sides(pi.process.pid)
             os.kill(python, signal.SIGKILL)
             pi.until(lambda: "/probe: it ended with SIGKILL" in pi.text[mark:], "its end")
@@ -73,7 +73,7 @@ def test_a_question_is_taken_from_the_screen_when_nobody_waits_for_the_answer(tm
             pi.enter("/probe entries")  # where the question stands, nothing can be typed
             pi.until(lambda: "entries, leaf" in pi.text[mark:], "the next one")
             mark = ask(pi, "two")
-            pi.until(lambda: "it took longer than 1 s and was ended" in pi.text[mark:], "the end of the command")
+            pi.until(lambda: "it took longer than 2 s and was ended" in pi.text[mark:], "the end of the command")
             mark = len(pi.text)
             pi.enter("/probe entries")
             pi.until(lambda: "entries, leaf" in pi.text[mark:], "the entries")
