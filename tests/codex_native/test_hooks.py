@@ -20,6 +20,7 @@ from contexthost.events import (
     BeforeProviderHeadersEvent,
     BeforeProviderRequestEvent,
     BoundaryThresholdEvent,
+    ProviderHeadersWantedEvent,
     SessionBeforeCompactEvent,
     TurnEndEvent,
 )
@@ -123,6 +124,15 @@ def test_requests_of_other_models_keep_their_headers() -> None:
     other = ModelInfo(provider="openai", id="gpt-5", api="openai-responses")
     assert headers(other, {"accept": "x"}) == {"accept": "x"}
     assert headers(None, {"accept": "x"}) == {"accept": "x"}
+
+
+def test_headers_are_wanted_of_models_that_can_compact_natively() -> None:
+    fake = Fake(project(SessionBuilder()), sub_api(URL))
+    asked = ProviderHeadersWantedEvent()
+    assert plugin.provider_headers_wanted(asked, fake.ctx) is True
+    for model in (ModelInfo(provider="openai", id="gpt-5", api="openai-responses"), None):
+        fake.model = model
+        assert plugin.provider_headers_wanted(asked, fake.ctx) is False
 
 
 def test_the_conversation_is_replaced_and_the_rest_of_the_request_stays() -> None:

@@ -39,7 +39,7 @@ HOOKS = [name for name, value in vars(hookspecs).items() if hasattr(value, "cont
 
 def test_the_headings_are_the_signatures_of_all_hooks_and_of_nothing_else() -> None:
     assert sorted(SECTIONS) == sorted(signature(name) for name in HOOKS)
-    assert len(HOOKS) == 24
+    assert len(HOOKS) == 25
 
 
 def test_every_hook_but_the_registrations_has_an_event_class() -> None:
@@ -124,6 +124,7 @@ SCENES: dict[str, tuple[Any, Any]] = {
         {"model": "m", "temperature": 0},
     ),
     "boundary_threshold": (ev.BoundaryThresholdEvent(boundary="turn_end"), 150_000),
+    "provider_headers_wanted": (ev.ProviderHeadersWantedEvent(), False),
     "turn_end": (
         ev.TurnEndEvent(
             turn_index=3,

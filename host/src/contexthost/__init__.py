@@ -78,6 +78,7 @@ if TYPE_CHECKING:
         InputEvent as InputEvent,
         ModelSelectEvent as ModelSelectEvent,
         Outcome as Outcome,
+        ProviderHeadersWantedEvent as ProviderHeadersWantedEvent,
         SessionBeforeCompactEvent as SessionBeforeCompactEvent,
         SessionBeforeForkEvent as SessionBeforeForkEvent,
         SessionBeforeSwitchEvent as SessionBeforeSwitchEvent,
@@ -119,8 +120,9 @@ _PUBLIC = {
         EVENTS AgentBeforeSettleEvent AgentSettledEvent AgentStartEvent BeforeProviderHeadersEvent
         BeforeProviderRequestEvent Boundary BoundaryThresholdEvent Cancel CompactionReason CompactionResult
         ContextEstimatesEvent ContextEvent Continue Event Handled Hold Image InputEvent ModelSelectEvent Outcome
-        SessionBeforeCompactEvent SessionBeforeForkEvent SessionBeforeSwitchEvent SessionCompactEvent
-        SessionCompactFailedEvent SessionShutdownEvent SessionStartEvent SessionTreeEvent Transform TurnEndEvent
+        ProviderHeadersWantedEvent SessionBeforeCompactEvent SessionBeforeForkEvent SessionBeforeSwitchEvent
+        SessionCompactEvent SessionCompactFailedEvent SessionShutdownEvent SessionStartEvent SessionTreeEvent Transform
+        TurnEndEvent
     """,
     "hookspecs": "hookimpl hookspec",
     "plugins": "PluginFailure PluginInfo PluginManager",

@@ -46,6 +46,7 @@ __all__ = [
     "InputEvent",
     "ModelSelectEvent",
     "Outcome",
+    "ProviderHeadersWantedEvent",
     "SessionBeforeCompactEvent",
     "SessionBeforeForkEvent",
     "SessionBeforeSwitchEvent",
@@ -292,6 +293,13 @@ class BoundaryThresholdEvent(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ProviderHeadersWantedEvent(Event):
+    """The host wants to know whether a plugin has something to do with the headers of the model in use."""
+
+    results: ClassVar[tuple[type, ...]] = (bool,)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ContextEvent(Event):
     """A request is about to be built from this snapshot; it cannot be changed here."""
 
@@ -390,6 +398,7 @@ EVENTS: Mapping[str, type[Event]] = {
     "before_provider_headers": BeforeProviderHeadersEvent,
     "before_provider_request": BeforeProviderRequestEvent,
     "boundary_threshold": BoundaryThresholdEvent,
+    "provider_headers_wanted": ProviderHeadersWantedEvent,
     "turn_end": TurnEndEvent,
     "agent_before_settle": AgentBeforeSettleEvent,
     "agent_settled": AgentSettledEvent,

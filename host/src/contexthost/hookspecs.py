@@ -166,6 +166,14 @@ def boundary_threshold(event: events.BoundaryThresholdEvent, ctx: Context) -> in
 
 
 @hookspec
+def provider_headers_wanted(event: events.ProviderHeadersWantedEvent, ctx: Context) -> bool | None:
+    """Chain. Has this plugin something to do at ``before_provider_headers``, with the model in use?
+
+    May return False: then the hook need not be called. Asked when ``boundary_threshold`` is.
+    """
+
+
+@hookspec
 def turn_end(event: events.TurnEndEvent, ctx: Context) -> events.Boundary | None:
     """Chain, 120 s. An assistant message and all its tool results are in the session. May return Boundary."""
 

@@ -20,7 +20,7 @@ from contexthost.pi.bridge import Bridge
 from support.live_pi import at_start, offered, texts, wait_gone
 from support.stage import ANSWER, FIRST, OTHER_WINDOW, PATIENT, SECOND, WINDOW, SharedPi, Stage, spoken
 
-NOT_IN_PI = {"context_estimates", "boundary_threshold"}
+NOT_IN_PI = {"context_estimates", "boundary_threshold", "provider_headers_wanted"}
 """Asked by a report of the command line, and by the bridge's Python side itself; Pi's extension does not know them."""
 KINDS = [kind for kind in (*EVENTS, *Bridge.METHODS) if kind not in NOT_IN_PI]
 

@@ -4,6 +4,7 @@ forks that they refuse."""
 from __future__ import annotations
 
 import importlib.metadata
+from collections.abc import Sequence
 from pathlib import Path
 
 from support.live_pi import change_extension, helper, live_home, texts
@@ -77,6 +78,75 @@ def test_requests_cross_only_with_a_native_checkpoint_and_a_slow_compaction_keep
         assert home.server.problems == []
 
 
+HEADERS = """
+    import asyncio
+    from contexthost import hookimpl
+
+    @hookimpl
+    def before_provider_headers(event, ctx):
+        return {"X-Probe": "yes"}
+"""
+UNINTERESTED = """
+    @hookimpl
+    def provider_headers_wanted(event, ctx):
+        ctx.ui.notify(f"not with {ctx.model.id}")
+        return False
+"""
+"""Its header shows that the bridge has asked all the same, because another plugin wants to be."""
+UNDECIDED = """
+    @hookimpl
+    async def provider_headers_wanted(event, ctx):
+        while ctx.model.id == "gpt-5" and not (ctx.data_dir / "decided").exists():
+            await asyncio.sleep(0.01)
+        ctx.ui.notify(f"not with {ctx.model.id}")
+        return False
+"""
+
+
+def probed(root: Path, plugin: str, others: Sequence[str] = ()) -> list[str | None]:
+    """The plugin's header in a request to a model that codex_native has nothing to do with, in one right after the
+    change to a model of SubAPI, and in one some time after the change back."""
+    with live_home(root, lambda _: say("Answer."), plugins=others) as home:
+        model = {"id": "gpt-5", "contextWindow": 128_000, "maxTokens": 1000, "input": ["text"]}
+        home.provider("sub-api", model, api="openai-responses", apiKey="x")
+        home.plugin(plugin)
+        home.install()
+
+        def known(after: int) -> None:
+            """Pi knows what plugins want with its model: what they said is told, and a command answered after it."""
+            if plugin != HEADERS:
+                pi.note("not with faux-1", after=after)
+            pi.slash("/context")
+
+        with home.rpc() as pi:
+            known(0)
+            pi.prompt("Hello.")
+            assert pi.ask("set_model", provider="sub-api", modelId="gpt-5")["success"]
+            pi.prompt("And now?")
+            home.probe_data.mkdir(parents=True, exist_ok=True)
+            (home.probe_data / "decided").touch()
+            mark = pi.mark()
+            assert pi.ask("set_model", provider="faux", modelId="faux-1")["success"]
+            known(mark)
+            pi.prompt("And now?")
+            assert pi.errors() == []
+        assert [request.body["model"] for request in home.server.requests] == ["faux-1", "gpt-5", "faux-1"]
+        assert home.server.problems == []
+        return [request.headers.get("x-probe") for request in home.server.requests]
+
+
+def test_headers_are_asked_for_with_the_models_that_a_plugin_wants_them_of(tmp_path: Path) -> None:
+    assert probed(tmp_path, HEADERS + UNINTERESTED, ["codex_native"]) == [None, "yes", None]
+
+
+def test_headers_are_asked_for_in_any_case_while_a_plugin_does_not_say(tmp_path: Path) -> None:
+    assert probed(tmp_path, HEADERS, ["codex_native"]) == ["yes", "yes", "yes"]
+
+
+def test_headers_are_asked_for_while_nobody_knows_what_another_model_needs(tmp_path: Path) -> None:
+    assert probed(tmp_path, HEADERS + UNDECIDED) == [None, "yes", None]
+
+
 def test_plugins_that_came_after_the_installation_are_told_of(tmp_path: Path) -> None:
     with live_home(tmp_path, lambda _: say("Answer.")) as home:
         home.install()
@@ -84,7 +154,8 @@ def test_plugins_that_came_after_the_installation_are_told_of(tmp_path: Path) ->
         with home.rpc() as pi:
             pi.prompt("Hello.")
             pi.note("plugins have changed; run `contexthost pi install` and /reload.")
-            hooks = [one["hook"] for one in home.seen() if one["hook"] != "boundary_threshold"]
+            wants = {"boundary_threshold", "provider_headers_wanted"}
+            hooks = [one["hook"] for one in home.seen() if one["hook"] not in wants]
             assert hooks[:2] == ["session_start", "input"]
 
 

@@ -101,7 +101,7 @@ const FIELDS: Record<string, Record<string, string>> = {
   "ui/setEditorText": { text: "string" },
   "ui/confirm": { title: "string", message: "string", seconds: "number" },
   "model/credential": { provider: "string" },
-  "boundary/watch": { asked: "number?", turn_end: "number", agent_before_settle: "number" },
+  "boundary/watch": { asked: "number?", turn_end: "number", agent_before_settle: "number", before_provider_headers: "number?" },
   "session/compact": { to: "string?", instructions: "string?" },
   "session/send": { text: "string", images: "array" },
   "session/appendEntry": { customType: "string" },
@@ -691,12 +691,13 @@ function appended(manager: any, oldLeaf: string | null, leaf: string | null): an
 
 /**
  * Handlers that make Pi prepare something for them are registered only while a plugin wants the hook: for whoever
- * listens to a boundary Pi builds the whole context anew, twice and more. Plugins name the tokens of context from which
- * on they want one; these numbers hold for the model and the settings of compactions that they were found with.
+ * listens to a boundary Pi builds the whole context anew, twice and more, and headers are a question for each request.
+ * Plugins name the tokens of context from which on they want a boundary, and say whether they want headers (0, or never);
+ * these numbers hold for the model and the settings of compactions that they were found with.
  */
 class Listening {
   private readonly registered = new Map<string, (() => void) | undefined>(); // and what takes it away
-  private boundaries: Record<string, number> = {}; // from how many tokens of context on one is wanted; default: always
+  private boundaries: Record<string, number> = {}; // from how many tokens of context on each is wanted; default: always
   private asked = 0; // counts what may change these numbers: those that Python found before it hold no longer
   private model: any; // as the Python side knows it
   private changed?: any; // the same one with other limits, until Python is told
@@ -733,7 +734,8 @@ class Listening {
   /** The numbers that plugins have named. */
   watch(event: any): void {
     if (event.asked !== this.asked) return; // the answer to what is asked now is on its way
-    this.boundaries = { turn_end: event.turn_end, agent_before_settle: event.agent_before_settle };
+    const { turn_end, agent_before_settle, before_provider_headers } = event;
+    this.boundaries = { turn_end, agent_before_settle, before_provider_headers };
     this.listen();
   }
 
@@ -791,7 +793,7 @@ class Listening {
     this.askAnew(this.compactionSettings(model));
   }
 
-  /** The numbers that plugins named may hold no longer: every boundary is wanted until Python has found new ones. */
+  /** The numbers that plugins named may hold no longer: all is wanted until Python has found new ones. */
   private askAnew(compaction: any): void {
     this.settings = JSON.stringify(compaction);
     this.asked++;

@@ -22,6 +22,7 @@ from contexthost.events import (
     ContextEvent,
     InputEvent,
     ModelSelectEvent,
+    ProviderHeadersWantedEvent,
     SessionBeforeCompactEvent,
     SessionBeforeForkEvent,
     SessionBeforeSwitchEvent,
@@ -102,8 +103,9 @@ class Hooks:
         self._runtime.compaction = compaction_settings_from_pi(event.get("compaction"))
 
     def watch_boundaries(self, event: Payload) -> None:
-        """Finds out from how many tokens of context on plugins want each boundary, and tells Pi what it does not know
-        yet. ``event`` says which question of Pi's this answers: when it has asked again meanwhile, it drops this."""
+        """Finds out from how many tokens of context on plugins want each boundary, and whether they want headers, and
+        tells Pi what it does not know yet. ``event`` says which question of Pi's this answers: when it has asked again
+        meanwhile, it drops this."""
         self._watching.enter(self._watch_boundaries(event.get("asked")))
 
     async def _watch_boundaries(self, asked: Any) -> None:
@@ -111,6 +113,7 @@ class Hooks:
             "asked": asked,
             "turn_end": await self._threshold("turn_end"),
             "agent_before_settle": await self._threshold("agent_before_settle"),
+            "before_provider_headers": 0 if await self._wants_headers() else _LARGEST,
         }
         if found != self._boundaries:
             self._boundaries = found
@@ -123,6 +126,13 @@ class Hooks:
         said = dict((await plugins.chain("boundary_threshold", asked, self._runtime.context)).answers)
         lowest = min((said.get(each.plugin, 0) for each in plugins.implementations(boundary)), default=0)
         return min(max(lowest, 0), _LARGEST)
+
+    async def _wants_headers(self) -> bool:
+        """Whether some plugin listens to the headers of this model's requests; who says nothing does."""
+        plugins = self._runtime.plugins
+        asked = ProviderHeadersWantedEvent()
+        said = dict((await plugins.chain("provider_headers_wanted", asked, self._runtime.context)).answers)
+        return any(said.get(each.plugin, True) for each in plugins.implementations("before_provider_headers"))
 
     # The session -----------------------------------------------------------------------------------------------------
 

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         BoundaryThresholdEvent,
         CompactionResult,
         ModelSelectEvent,
+        ProviderHeadersWantedEvent,
         SessionBeforeCompactEvent,
         SessionCompactEvent,
         SessionShutdownEvent,
@@ -39,6 +40,7 @@ __all__ = [
     "before_provider_request",
     "boundary_threshold",
     "model_select",
+    "provider_headers_wanted",
     "register_cli",
     "register_commands",
     "register_settings",
@@ -225,6 +227,15 @@ async def turn_end(event: TurnEndEvent, ctx: Context) -> Boundary | None:
 
 
 # Ordinary requests -------------------------------------------------------------------------------------------------
+
+
+@hookimpl
+def provider_headers_wanted(event: ProviderHeadersWantedEvent, ctx: Context) -> bool:
+    """With an eligible model always, not only while a checkpoint is in force: over WebSockets the headers are those of
+    the connection, which may be older than the checkpoint."""
+    from contexthost_codex_native.eligibility import kind_of
+
+    return kind_of(ctx.model) is not None
 
 
 @hookimpl
