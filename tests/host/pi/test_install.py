@@ -86,7 +86,23 @@ def test_status_says_whether_it_is_there_current_and_answered(pi_home_dir: PiHom
     assert (status["installed"], status["intact"], status["current"], status["answers"]) == (True, True, True, True)
     assert status["otherCompactors"] == [str(path.parent / "other.ts")]
 
+    # Another Python with the same packages, as from another environment.
+    here = Path(sys.executable)
+    other = here.with_name("python" if here.name != "python" else "python3")
+    written = path.read_text()
+    path.write_text(written.replace(json.dumps(sys.executable), json.dumps(str(other))))
+    run = pi_home_dir.contexthost("pi", "status")
+    told = f"Python       {other}; installing from here makes Pi start {sys.executable}\n"
+    assert told in run.stdout
+    assert "the tools and commands of the plugins installed now" in run.stdout
+    path.write_text(written)
+    assert "Python       " not in pi_home_dir.contexthost("pi", "status").stdout
+
     pi_home_dir.probe()  # a plugin with a tool and a command, installed later
+    path.write_text(written.replace(json.dumps(sys.executable), json.dumps(str(other))))
+    run = pi_home_dir.contexthost("pi", "status", check=False)
+    assert "out of date: run `contexthost pi install` with that Python again" in run.stdout
+    path.write_text(written)
     run = pi_home_dir.contexthost("pi", "status", check=False)
     assert run.returncode == 1
     assert "out of date: run `contexthost pi install` again" in run.stdout

@@ -62,16 +62,13 @@ def test_a_move_that_another_extension_delays_and_an_entry_at_the_session_s_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """All in an environment in which Python would import from the project, and not start."""
-    usual = PiHome.environment.fget
-    assert usual is not None
-    strange = {"PYTHONHOME": "/nowhere"}
     with live_home(tmp_path, lambda _: say("Answer.")) as home:
         home.probe()
         home.plugin(CLOSING, "closing")
         extensions = home.install().parent
         (extensions / "a-slow.ts").write_text(SLOW)  # is asked before us
-        strange["PYTHONPATH"] = f":src:{home.packages}:."
-        monkeypatch.setattr(PiHome, "environment", property(lambda home: {**usual(home), **strange}))
+        strange = {**home.environment, "PYTHONHOME": "/nowhere", "PYTHONPATH": f":src:{home.packages}:."}
+        monkeypatch.setattr(PiHome, "environment", strange)
         (home.project / "platformdirs.py").write_text("open('EXECUTED', 'w').close()\n")
         with home.rpc(*helper(home)) as pi:
             for text in ("One.", "Two.", "Three."):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -95,7 +96,7 @@ def status_command(agent_dir: Path | None, as_json: bool) -> int:
                 "version": installed.version,
                 "command": list(installed.command),
                 "intact": installed.intact,
-                "current": installed.current,
+                "current": found.current,
                 "answers": problem is None,
                 "problem": problem,
                 **others,
@@ -105,14 +106,17 @@ def status_command(agent_dir: Path | None, as_json: bool) -> int:
         click.echo(f"installed    {installed.path}, version {installed.version}")
         click.echo(f"file         {'as it was written' if installed.intact else 'edited since it was written'}")
         known = "the tools and commands of the plugins installed now"
-        click.echo(f"manifest     {known if installed.current else 'out of date: run `contexthost pi install` again'}")
+        if found.interpreter is not None:
+            click.echo(f"Python       {found.interpreter}; installing from here makes Pi start {sys.executable}")
+        again = "`contexthost pi install`" if found.interpreter is None else "`contexthost pi install` with that Python"
+        click.echo(f"manifest     {known if found.current else f'out of date: run {again} again'}")
         click.echo(f"Python side  {'answers' if problem is None else f'does not answer: {problem}'}")
         for rival in found.rivals.paths:
             name = file_name(rival)
             click.echo(f"also there   {name} takes part in compactions; Pi takes the answer of the last extension")
         for unknown in found.rivals.unknown:
             click.echo(f"not known    {one_line(unknown)}")
-    return 0 if problem is None and installed.current else 1
+    return 0 if problem is None and found.current else 1
 
 
 @command.command("serve", hidden=True)

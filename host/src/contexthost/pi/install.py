@@ -54,8 +54,8 @@ class NotOurs(ContexthostError):
 class Installed:
     """What an installed extension says of itself.
 
-    ``intact`` is whether the file is as it was written; ``current`` whether its manifest has the tools and commands
-    of the plugins that are installed now, and its text is this version's.
+    ``intact`` is whether the file is as it was written; ``current`` whether `install` would write the same from here:
+    with this interpreter, this version's text, and the tools and commands of the plugins that are here now.
     """
 
     path: Path
@@ -70,13 +70,30 @@ class Installed:
 class Status:
     """How the bridge stands in Pi.
 
-    ``installed`` is None where it is not there. ``problem`` says why the Python side does not answer; None: it does.
-    ``rivals`` are other extensions that take part in compactions, and what of that is not known.
+    ``installed`` is None where it is not there. ``problem`` says why the Python side does not answer; None: it does,
+    and ``greeting`` has its version and the digest of its manifest. ``rivals`` are other extensions that take part in
+    compactions, and what of that is not known.
     """
 
     installed: Installed | None
     problem: str | None
+    greeting: tuple[str, str]
     rivals: Rivals
+
+    @property
+    def interpreter(self) -> str | None:
+        """The Python that Pi starts, when that is another than this one."""
+        command = self.installed.command if self.installed is not None else ()
+        return command[0] if command and command[0] != sys.executable else None
+
+    @property
+    def current(self) -> bool:
+        """Whether Pi has what is installed now for the Python that it starts."""
+        if self.installed is None:
+            return False
+        if self.interpreter is None:
+            return self.installed.current
+        return self.greeting == (self.installed.version, self.installed.digest)
 
 
 def extension_path(agent_dir: Path | None = None) -> Path:
@@ -208,12 +225,15 @@ def status(agent_dir: Path | None = None) -> Status:
         ContexthostError: the file cannot be read.
     """
     installed = read_installed(agent_dir)
-    problem = asyncio.run(_answers(installed.command)) if installed is not None else None
-    return Status(installed, problem, rivals(agent_dir))
+    told: str | tuple[str, str] = ("", "")
+    if installed is not None:
+        told = asyncio.run(_greet(installed.command))
+    problem = told if isinstance(told, str) else None
+    return Status(installed, problem, told if isinstance(told, tuple) else ("", ""), rivals(agent_dir))
 
 
-async def _answers(command: Sequence[str]) -> str | None:
-    """Starts the Python side as Pi would and greets it; None when it answers, else what went wrong."""
+async def _greet(command: Sequence[str]) -> str | tuple[str, str]:
+    """Starts the Python side as Pi would and greets it: its version and its manifest's digest, or what went wrong."""
     if not command:
         return "the extension names no command"
     try:
@@ -258,7 +278,9 @@ async def _answers(command: Sequence[str]) -> str | None:
         return last[0]
     problem = answer.get("error") if isinstance(answer, dict) else {"message": "no answer"}
     if problem is None:
-        return None
+        result = answer.get("result")
+        said = result if isinstance(result, dict) else {}
+        return str(said.get("version")), str(said.get("manifest"))
     return str(problem.get("message") if isinstance(problem, dict) else problem)
 
 
