@@ -13,9 +13,10 @@ compact, where each request waits for the headers, too. What the dearest handler
 
 Where a handler waits for Python in the middle of a run (with that model, and with a plugin beside masking that wants
 both boundaries at any time) the pauses of V8's garbage collector in the handlers, which Node reports (`perf_hooks`), do
-not count: V8 collects when the loop is free next, which a handler that waits makes it. The control shows that it does so
-in any wait at a boundary, though in fewer of its turns, since it waits for less; the pauses of whole turns are printed
-for all kinds, and are about the same. The time with the pauses is printed beside it, as is what whole turns take.
+not count: V8 collects when the loop is free next, which a handler that waits makes it. The control shows that it does
+so in any wait at a boundary, though in fewer of its turns, since it waits for less; the pauses of whole turns are
+printed for all kinds, and are about the same. The time with the pauses is printed beside it, as is what whole turns
+take.
 """
 
 from __future__ import annotations

@@ -180,10 +180,8 @@ class SessionBeforeForkEvent(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionTreeEvent(Event):
-    """The leaf has moved to another place in the tree; None is the empty branch.
-
-    ``summary_entry`` is the summary of the branch that was left, if one was made.
-    """
+    """The leaf has moved to another place in the tree; None is the empty branch. ``summary_entry`` is the summary of
+    the branch that was left, if one was made."""
 
     new_leaf_id: str | None
     old_leaf_id: str | None
@@ -213,10 +211,7 @@ class SessionBeforeCompactEvent(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionCompactEvent(Event):
-    """A compaction was appended: ``compaction_entry`` is that very entry.
-
-    ``plugin`` made it; None is the built-in summary.
-    """
+    """A compaction was appended: ``compaction_entry`` is it. ``plugin`` made it, or the built-in summary (None)."""
 
     compaction_entry: Entry
     reason: CompactionReason
@@ -252,10 +247,8 @@ class ModelSelectEvent(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InputEvent(Event):
-    """The user, a program or a plugin has entered something; raw, before templates are expanded.
-
-    ``streaming_behavior`` is there only while a run is going on.
-    """
+    """The user, a program or a plugin has entered something; raw, before templates are expanded. ``streaming_behavior``
+    is there only while a run is going on."""
 
     results: ClassVar[tuple[type, ...]] = (Continue, Transform, Handled, Hold)
     text: str
