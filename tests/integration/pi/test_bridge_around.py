@@ -35,7 +35,7 @@ def test_a_session_that_is_disposed_without_a_word_leaves_no_process_and_does_no
             pi.prompt("Hello.")
             own = python_sides(pi.process.pid)
             assert len(own) == 1
-            for milliseconds in (100, 3000):  # while its Python side is starting, and when it works
+            for milliseconds in (100, 1500):  # while its Python side is starting, and when it works
                 assert pi.slash(f"/sub {milliseconds}") == f"sub: disposed after {milliseconds} ms"
                 pi.until(lambda: python_sides(pi.process.pid) == own, "its Python side to end")
             pi.prompt("Still here?")
