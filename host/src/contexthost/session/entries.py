@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import sys
 from collections.abc import Iterator
@@ -37,10 +36,12 @@ class Envelope(msgspec.Struct):
 
 
 class _MessageProbe(msgspec.Struct, frozen=True):
-    role: Any = None
-    provider: Any = _ABSENT
-    model: Any = _ABSENT
-    stopReason: Any = None
+    """Texts, as the decoder sees to; one that is made from a whole message holds whatever stands there."""
+
+    role: str | None = None
+    provider: str | msgspec.UnsetType | None = _ABSENT
+    model: str | msgspec.UnsetType | None = _ABSENT
+    stopReason: str | None = None
 
 
 class _LineProbe(msgspec.Struct):
@@ -68,8 +69,7 @@ _MOST_PROBES: Final = 256
 
 
 def _shared(probe: _MessageProbe) -> _MessageProbe:
-    if not all(value is None or value is _ABSENT or isinstance(value, str) for value in msgspec.structs.astuple(probe)):
-        return probe  # what is no text may have no hash, or be equal to what is written in another way: 1, 1.0, true
+    """For texts only: other things may have no hash, or be equal to what is written in another way (1, 1.0, true)."""
     known = _probes.get(probe)
     if known is None:
         if len(_probes) >= _MOST_PROBES:
@@ -284,16 +284,19 @@ class Entry:
         if self._probe is None:
             probe: _MessageProbe | None = None
             if self._data is None:
-                with contextlib.suppress(msgspec.MsgspecError, RecursionError, UnicodeError):
+                try:
                     probe = _decode_probe(self.raw).message
-            if probe is None:
+                except (msgspec.MsgspecError, RecursionError, UnicodeError):
+                    probe = None
+            if probe is not None:
+                if self._patch is not None and probe.role == "hookMessage":
+                    probe = msgspec.structs.replace(probe, role="custom")
+                self._probe = _shared(probe)
+            else:
                 message = self.read_message()
                 if message is None:
                     return None
-                probe = _MessageProbe(**{k: message[k] for k in _MessageProbe.__struct_fields__ if k in message})
-            if self._patch is not None and probe.role == "hookMessage":
-                probe = msgspec.structs.replace(probe, role="custom")
-            self._probe = _shared(probe)
+                self._probe = _MessageProbe(**{k: message[k] for k in _MessageProbe.__struct_fields__ if k in message})
         return self._probe
 
     def read_usage(self) -> Any:
@@ -301,8 +304,10 @@ class Entry:
         if self.type != "message":
             return None
         if self._data is None:
-            with contextlib.suppress(msgspec.MsgspecError, RecursionError, UnicodeError):
+            try:
                 return _decode_usage(self.raw).message.usage
+            except (msgspec.MsgspecError, RecursionError, UnicodeError):
+                pass  # a line that only the slow decoder can read, or no message
         message = self.read_message()
         return message.get("usage") if message is not None else None
 

@@ -113,6 +113,8 @@ def changed_files(branch: Sequence[Entry], history: History, cwd: str) -> list[F
     for entry in branch:
         if b'"edit"' not in entry.raw and b'"write"' not in entry.raw:
             continue
+        if entry.role == "toolResult" and b'"nestedCalls"' not in entry.raw:
+            continue  # most results: nothing in them is a call
         message = entry.read_message()
         if message is None or message.get("role") not in ("assistant", "toolResult"):
             continue
