@@ -258,10 +258,13 @@ def test_a_turn_at_10_000_entries(tmp_path: Path, setup: Setup) -> None:
         assert spent < GATE_MS
 
 
-def test_the_memory_of_the_python_side(tmp_path: Path) -> None:
+@pytest.mark.parametrize("result_chars", [200, 8_000], ids=["small entries", "large entries"])
+def test_the_memory_of_the_python_side(tmp_path: Path, result_chars: int) -> None:
+    """With entries of 370 bytes, where what an entry costs whatever its size counts most, and of 2.3 kB, which is what
+    recorded sessions have on average."""
     with live_home(tmp_path, lambda _: say("Answer."), window=100_000_000, plugins=["masking"]) as home:
         home.install()
-        path = large_session(home, 8_000)  # entries of the size that recorded sessions have, 2.3 kB on average
+        path = large_session(home, result_chars)
         used = []
         for options in ([], ["--session", str(path)]):
             with home.rpc(*options) as pi:
@@ -273,6 +276,7 @@ def test_the_memory_of_the_python_side(tmp_path: Path) -> None:
                 used.append(resident(python))
         baseline, more, size = used[0], used[1] - used[0], path.stat().st_size
         report(
-            f"Python side: {more / 1e6:.0f} MB over its {baseline / 1e6:.0f} MB for a session of {size / 1e6:.0f} MB"
+            f"Python side, {ENTRIES:,} entries of {size / ENTRIES:,.0f} bytes: {more / 1e6:.1f} MB over its "
+            f"{baseline / 1e6:.0f} MB for a session of {size / 1e6:.1f} MB, {more / size:.2f} times the session"
         )
         assert more < 3 * size

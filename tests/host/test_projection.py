@@ -28,6 +28,7 @@ from contexthost.projection import (
     Snapshot,
     context_messages,
 )
+from contexthost.projection.breakdown import breakdown
 from contexthost.session import Session
 from support.builder import SessionBuilder, text_block, tool_call, usage_of
 
@@ -305,6 +306,13 @@ def test_the_projection_from_another_leaf_moves_nothing(build: SessionBuilder, o
         authority.at("nobody")
 
 
+def test_models_that_are_equal_in_python_but_not_in_json_stay_apart(build: SessionBuilder, opened: Opened) -> None:
+    models: list[Any] = ["claude", 1, True, 1.0, ["claude"], None]
+    at = [build.message({"role": "assistant", "content": [], "provider": "p", "model": model}) for model in models]
+    found = [opened().at(entry_id).model for entry_id in at]
+    assert repr(found) == repr([{"provider": "p", "modelId": model} for model in models])
+
+
 def test_a_window_without_room_is_refused() -> None:
     with pytest.raises(ValueError, match="window"):
         ProjectionAuthority(Session.in_memory(), window=0)
@@ -326,6 +334,38 @@ def test_the_ledger_counts_masks_in_force_and_what_they_save(build: SessionBuild
     assert [entry.masked for entry in snapshot.entries[1:5]] == [True, True, False, False]
     assert [entry.tokens for entry in snapshot.entries[1:5]] == [36, 36, 8, 0]
     assert [entry.base.tokens for entry in snapshot.entries[1:5]] == [100] * 4
+
+
+def test_a_replacement_counts_what_the_model_then_reads(build: SessionBuilder, opened: Opened) -> None:
+    user = build.user("u" * 50)
+    reply = build.assistant("t" * 50, thinking="h" * 50, calls=[tool_call("c", "read", {"path": "p"})])
+    result = build.tool_result("c", "r" * 50)
+    note = build.custom_message("mine", "m" * 50)
+    command = build.bash("ls", "o" * 50)
+    for target in (user, reply, result, note, command):
+        build.edit(target, [text_block("new"), {"type": "thinking", "thinking": "why"}, tool_call("c", "read")])
+    for target in (user, result):
+        build.edit(target, "12345")
+    snapshot = opened().snapshot()
+    # "new", "why", "read", "{}"; a command stays as it is
+    expected = [5, 3 + 3 + 4 + 2, 5, 12, 52]
+    assert [entry.tokens for entry in snapshot.entries[:5]] == expected
+    again = opened().snapshot()
+    assert len(again.messages) == 5  # now the messages are there when they are counted
+    assert [entry.tokens for entry in again.entries[:5]] == expected
+
+
+def test_what_is_only_counted_does_not_stay_decoded(build: SessionBuilder, opened: Opened) -> None:
+    build.user("hello")
+    snapshot = opened().snapshot()
+    item = snapshot.entries[0]
+    assert (snapshot.tokens, breakdown(snapshot).tokens) == (5, 5)
+    assert item.read() == item.read()
+    assert item.read()[0] is not item.read()[0]
+    assert item.source.read() is not item.source.read()
+    message = item.messages[0]
+    assert item.read()[0] is item.messages[0] is message
+    assert message["content"] == "hello"
 
 
 @pytest.mark.parametrize(

@@ -42,6 +42,32 @@ def problems(session: Session) -> list[tuple[str, int, str | None]]:
     return [(problem.kind, problem.line, problem.entry_id) for problem in session.problems]
 
 
+# -- entries --------------------------------------------------------------------------------------------------------
+
+
+def test_reading_an_entry_keeps_nothing_unless_its_data_was_asked_for(tmp_path: Path) -> None:
+    session = opened(tmp_path, HEADER + entry("a", None, data={"x": 1}))
+    one = session.entries[0]
+    read = one.read()
+    assert read["data"] == {"x": 1}
+    assert one.read() is not read
+    kept = one.data
+    assert kept == read
+    assert one.read() is one.data is kept
+
+
+def test_the_parts_of_a_message_are_the_same_however_they_are_read(tmp_path: Path) -> None:
+    reply = {"role": "assistant", "content": [], "usage": {"input": 1}, "stopReason": "stop", "model": "m"}
+    lines = entry("a", None, type="message", message=reply) + entry("b", "a", type="message", message=5)
+    session = opened(tmp_path, HEADER + lines + entry("c", "b"))
+    for _ in range(2):  # undecoded, then decoded
+        message, junk, other = session.entries
+        assert (message.read_message(), message.read_usage(), message.role) == (reply, {"input": 1}, "assistant")
+        assert (junk.read_message(), junk.read_usage(), junk.role) == (None, None, None)
+        assert (other.read_message(), other.read_usage(), other.role) == (None, None, None)
+        assert [one.data["id"] for one in session.entries] == ["a", "b", "c"]
+
+
 # -- versions -------------------------------------------------------------------------------------------------------
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -66,11 +66,12 @@ def breakdown(snapshot: Snapshot, *, largest: int = 10) -> Breakdown:
     arguments: dict[str, str] = {}
     counter = snapshot._counter
     for entry in snapshot.entries:
-        for message in entry.messages:
+        messages = entry.read()
+        for message in messages:
             for call in _calls(message):
                 if isinstance(call.get("id"), str):
                     arguments[call["id"]] = main_argument(call.get("arguments"))
-        for key, tokens in pieces(entry, counter):
+        for key, tokens in _pieces(messages, entry.masked, counter):
             piece = sums.setdefault(key, [0, 0])
             piece[0] += 1
             piece[1] += tokens
@@ -96,10 +97,16 @@ def main_argument(arguments: Any) -> str:
 
 def pieces(entry: ProjectedEntry, counter: TokenCounter) -> Iterator[tuple[tuple[str, str | None], int]]:
     """An entry's content by category and, for results, tool, with the tokens of each piece."""
-    for message in entry.messages:
+    return _pieces(entry.read(), entry.masked, counter)
+
+
+def _pieces(
+    messages: Sequence[Message], masked: bool, counter: TokenCounter
+) -> Iterator[tuple[tuple[str, str | None], int]]:
+    for message in messages:
         role = message.get("role")
         content = message.get("content")
-        if entry.masked:
+        if masked:
             yield ("masked", None), message_tokens(message, counter)
         elif role == "toolResult":
             tool = message.get("toolName")
@@ -123,7 +130,7 @@ def _calls(message: Message) -> Iterator[Mapping[str, Any]]:
 
 
 def _large(entry: ProjectedEntry, arguments: Mapping[str, str], counter: TokenCounter) -> LargeEntry:
-    message = entry.messages[-1]
+    message = entry.read()[-1]
     role = own_text(message.get("role"))
     what, argument = role or "message", ""
     if role == "toolResult":

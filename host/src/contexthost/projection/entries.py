@@ -21,7 +21,7 @@ _IMAGE_BOUND: Final = 1200
 def context_messages(entry: Entry) -> tuple[Message, ...]:
     """The messages of an entry as it stands in the file, before any edit (Pi's ``sessionEntryToContextMessages``)."""
     if entry.type == "message":
-        message = entry.message
+        message = entry.read_message()
         if message is None:  # Pi 1.6.0 crashes on it
             return ()
         role = message.get("role")
@@ -29,7 +29,7 @@ def context_messages(entry: Entry) -> tuple[Message, ...]:
             return ({**message, "content": _NULL_CONTENT[role]},)
         return (message,)
     if entry.type == "custom_message":
-        data = entry.data
+        data = entry.read()
         content = data.get("content")
         message = {
             "role": "custom",
@@ -120,10 +120,16 @@ class ProjectedEntry:
     def messages(self) -> tuple[Message, ...]:
         """What the model sees of it; usually one message, none when omitted. To be read, not written."""
         if self._messages is None:
-            self._messages = self._project() if self._shown else ()
+            self._messages = self._project()
         return self._messages
 
+    def read(self) -> tuple[Message, ...]:
+        """As `messages`, but not kept: for whoever looks through a whole context, which is large when decoded."""
+        return self._project() if self._messages is None else self._messages
+
     def _project(self) -> tuple[Message, ...]:
+        if not self._shown:
+            return ()
         messages = context_messages(self.source)
         if self.edit is None:
             return messages
@@ -160,8 +166,15 @@ class ProjectedEntry:
     def tokens(self) -> int:
         """Tokens of its messages, counted at the first call."""
         if self._tokens is None:
-            self._tokens = sum(message_tokens(message, self._counter) for message in self.messages)
+            self._tokens = sum(message_tokens(message, self._counter) for message in self._counted())
         return self._tokens
+
+    def _counted(self) -> tuple[Message, ...]:
+        """Messages with as many tokens as its own. Those of a replacement do not depend on what it replaces."""
+        replacement = self.edit.data.get("replacement") if self.edit is not None and self._messages is None else None
+        if not isinstance(replacement, dict) or self.source.type != "message" or self._ignores_edits:
+            return self.read()
+        return ({"role": self.source.role, "content": replacement.get("content")},)
 
     @property
     def token_bounds(self) -> tuple[int, int]:

@@ -271,5 +271,6 @@ def _usage_tokens(item: ProjectedEntry) -> int | None:
     probe = item.source.probe
     if probe is None or probe.role != "assistant" or item.edit is not None:
         return None
-    usage = assistant_usage({"role": "assistant", "stopReason": probe.stopReason, "usage": probe.usage})
+    recorded = item.source.read_usage()
+    usage = assistant_usage({"role": "assistant", "stopReason": probe.stopReason, "usage": recorded})
     return int(calculate_context_tokens(usage)) if usage is not None else None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterator
 from typing import Any, Final, NoReturn
 
@@ -34,22 +35,47 @@ class Envelope(msgspec.Struct):
     version: Any = _ABSENT
 
 
-class _MessageProbe(msgspec.Struct):
-    role: Any = None
-    provider: Any = _ABSENT
-    model: Any = _ABSENT
-    stopReason: Any = None
-    usage: Any = None
+class _MessageProbe(msgspec.Struct, frozen=True):
+    """Texts, as the decoder sees to; one that is made from a whole message holds whatever stands there."""
+
+    role: str | None = None
+    provider: str | msgspec.UnsetType | None = _ABSENT
+    model: str | msgspec.UnsetType | None = _ABSENT
+    stopReason: str | None = None
 
 
 class _LineProbe(msgspec.Struct):
     message: _MessageProbe | None = None
 
 
+class _UsageProbe(msgspec.Struct):
+    usage: Any = None
+
+
+class _LineUsageProbe(msgspec.Struct):
+    message: _UsageProbe
+
+
 _decode_envelope = msgspec.json.Decoder(Envelope).decode
 _decode_probe = msgspec.json.Decoder(_LineProbe).decode
+_decode_usage = msgspec.json.Decoder(_LineUsageProbe).decode
 _decode_any = msgspec.json.Decoder().decode
 _encode = msgspec.json.Encoder().encode
+
+_probes: Final[dict[_MessageProbe, _MessageProbe]] = {}
+"""Messages have few roles, models and stop reasons: entries share what is equal."""
+
+_MOST_PROBES: Final = 256
+
+
+def _shared(probe: _MessageProbe) -> _MessageProbe:
+    """For texts only: other things may have no hash, or be equal to what is written in another way (1, 1.0, true)."""
+    known = _probes.get(probe)
+    if known is None:
+        if len(_probes) >= _MOST_PROBES:
+            _probes.clear()
+        known = _probes[probe] = probe
+    return known
 
 
 def _refuse_constant(name: str) -> NoReturn:
@@ -169,7 +195,7 @@ class Entry:
         patch: dict[str, Any] | None = None,
     ) -> None:
         self.position = position
-        self.type = type
+        self.type = sys.intern(type)  # a handful of types, thousands of entries
         self.id = id
         self.parent_id = parent_id
         self.timestamp = timestamp
@@ -205,18 +231,25 @@ class Entry:
     def data(self) -> dict[str, Any]:
         """The whole entry in the shape of version 3, decoded once; to be read, not written."""
         if self._data is None:
-            data: dict[str, Any] = decode_json(self.raw)
-            if self._patch is not None:
-                data.update(self._patch)
-                for key, value in self._patch.items():
-                    if value is None and key != "parentId":
-                        del data[key]
-                message = data.get("message")
-                # Version 2 called the role of extensions' messages "hookMessage".
-                if self.type == "message" and isinstance(message, dict) and message.get("role") == "hookMessage":
-                    message["role"] = "custom"
-            self._data = data
+            self._data = self.read()
         return self._data
+
+    def read(self) -> dict[str, Any]:
+        """As `data`, but not kept: decoded, an entry takes several times its bytes, so whoever looks through a whole
+        session looks at it in this way."""
+        if self._data is not None:
+            return self._data
+        data: dict[str, Any] = decode_json(self.raw)
+        if self._patch is not None:
+            data.update(self._patch)
+            for key, value in self._patch.items():
+                if value is None and key != "parentId":
+                    del data[key]
+            message = data.get("message")
+            # Version 2 called the role of extensions' messages "hookMessage".
+            if self.type == "message" and isinstance(message, dict) and message.get("role") == "hookMessage":
+                message["role"] = "custom"
+        return data
 
     def migrated_line(self) -> bytes:
         """The line as version 3 has it: byte for byte the same where the version makes no difference."""
@@ -236,25 +269,47 @@ class Entry:
         message = self.data.get("message")
         return message if isinstance(message, dict) else None
 
+    def read_message(self) -> dict[str, Any] | None:
+        """As `message`, but not kept (see `read`)."""
+        if self.type != "message":
+            return None
+        message = self.read().get("message")
+        return message if isinstance(message, dict) else None
+
     @property
     def probe(self) -> _MessageProbe | None:
-        """Role, model, stop reason and usage of a message, without decoding its content."""
+        """Role, model and stop reason of a message, without decoding its content."""
         if self.type != "message":
             return None
         if self._probe is None:
+            probe: _MessageProbe | None = None
             if self._data is None:
                 try:
-                    self._probe = _decode_probe(self.raw).message
+                    probe = _decode_probe(self.raw).message
                 except (msgspec.MsgspecError, RecursionError, UnicodeError):
-                    self._probe = None
-            if self._probe is None:
-                message = self.message
+                    probe = None
+            if probe is not None:
+                if self._patch is not None and probe.role == "hookMessage":
+                    probe = msgspec.structs.replace(probe, role="custom")
+                self._probe = _shared(probe)
+            else:
+                message = self.read_message()
                 if message is None:
                     return None
                 self._probe = _MessageProbe(**{k: message[k] for k in _MessageProbe.__struct_fields__ if k in message})
-            if self._patch is not None and self._probe.role == "hookMessage":
-                self._probe.role = "custom"
         return self._probe
+
+    def read_usage(self) -> Any:
+        """The usage that a message records, whatever the file has there, without decoding its content; not kept."""
+        if self.type != "message":
+            return None
+        if self._data is None:
+            try:
+                return _decode_usage(self.raw).message.usage
+            except (msgspec.MsgspecError, RecursionError, UnicodeError):
+                pass  # a line that only the slow decoder can read, or no message
+        message = self.read_message()
+        return message.get("usage") if message is not None else None
 
     @property
     def role(self) -> str | None:

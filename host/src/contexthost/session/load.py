@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+from array import array
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -94,7 +95,7 @@ class EntryReader:
         self.header: Header | None = None
         self.header_line = 0
         self.entries: list[Entry] = []
-        self.lines: list[int] = []
+        self.lines = array("q")  # by entry; as a list it would take five times as much
         self.problems: list[Problem] = []
         self.line_count = 0
         self._objects: list[Entry | None] = []  # what version 1's indices point into; None is a header
@@ -149,6 +150,8 @@ class EntryReader:
             return None
         # Pi follows a parent only when it is truthy; a truthy value that is not text names no entry.
         parent_id = parent if isinstance(parent, str) and parent else None
+        if parent_id is not None and self.entries and parent_id == self.entries[-1].id:
+            parent_id = self.entries[-1].id  # one text for both, as most entries follow the one before them
         if parent_id is None and isinstance(parent, (int, float, list, dict)) and parent:
             self._report("missing-parent", id, "its parentId is not text: the branch begins here")
         entry = Entry(

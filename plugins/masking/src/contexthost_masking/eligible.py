@@ -92,7 +92,7 @@ class Result:
         return self._made[1]
 
     def _mask(self, later: Later | None, by: str | None) -> Choice | None:
-        message = self.item.source.message or {}
+        message = self.item.source.read_message() or {}
         entry_id, tokens = self.item.source.id, self.item.tokens
         text = placeholder(
             tool=self.tool,
@@ -162,8 +162,8 @@ class Scan:
             role = item.source.role
             if role == "assistant":
                 calls.update(_calls(item))
-            elif role == "toolResult" and item.messages:
-                call_id = (item.source.message or {}).get("toolCallId")
+            elif role == "toolResult" and not item.omitted:
+                call_id = (item.source.read_message() or {}).get("toolCallId")
                 call = calls.get(call_id) if isinstance(call_id, str) else None
                 if call is None:
                     homeless.append((at, item))
@@ -180,7 +180,7 @@ class Scan:
         overtaking: dict[Key, Later],
     ) -> None:
         """Adds a result where it belongs: to those that may be masked, to those that overtake others."""
-        message = item.source.message
+        message = item.source.read_message()
         if message is None:
             return
         tool = message.get("toolName")
@@ -260,7 +260,7 @@ def _housed(scan: Scan, facts: Sequence[Facts]) -> tuple[dict[int, list[Result]]
     late: dict[Key, Later] = {}
     for number, known in enumerate(facts):
         for at, item in known.homeless:
-            call_id = (item.source.message or {}).get("toolCallId")
+            call_id = (item.source.read_message() or {}).get("toolCallId")
             call: _Call | None = None
             if isinstance(call_id, str):
                 before = (facts[at].calls for at in range(number - 1, -1, -1))
@@ -327,7 +327,7 @@ def _turns(items: tuple[ProjectedEntry, ...]) -> tuple[int, ...]:
 
 def _calls(item: ProjectedEntry) -> Iterator[tuple[str, _Call]]:
     """The tool calls that the model still sees: what an edit took away must not come back in a placeholder."""
-    for message in item.messages:
+    for message in item.read():
         content = message.get("content")
         for block in content if isinstance(content, list) else ():
             if isinstance(block, dict) and block.get("type") == "toolCall" and isinstance(block.get("id"), str):

@@ -105,15 +105,17 @@ def changed_files(branch: Sequence[Entry], history: History, cwd: str) -> list[F
     """The files that calls of ``edit`` and ``write`` changed since the session began, the last changed last; failed
     calls and those of omitted messages do not count. Paths below ``cwd`` are relative to it."""
     failed = {
-        own_text(entry.message.get("toolCallId"))
+        own_text((entry.read_message() or {}).get("toolCallId"))
         for entry in branch
-        if b'"isError":true' in entry.raw and entry.role == "toolResult" and entry.message is not None
+        if b'"isError":true' in entry.raw and entry.role == "toolResult"
     }
     counts: dict[str, list[int]] = {}
     for entry in branch:
         if b'"edit"' not in entry.raw and b'"write"' not in entry.raw:
             continue
-        message = entry.message
+        if entry.role == "toolResult" and b'"nestedCalls"' not in entry.raw:
+            continue  # most results: nothing in them is a call
+        message = entry.read_message()
         if message is None or message.get("role") not in ("assistant", "toolResult"):
             continue
         changes = [call for call in _calls(message) if own_text(call.get("id")) not in failed - {""}]

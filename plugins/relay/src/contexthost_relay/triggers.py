@@ -99,6 +99,8 @@ def cache_deadline(
         return None
     latest: float | None = None
     long_write: bool | None = None
+    # Where writes do not tell, nobody looks for one: there may be none in the whole context.
+    telling = len({_lifetime(model, write, environment) for write in (None, False, True)}) > 1
     for item in reversed(snapshot.entries):
         entry = item.source
         if entry.type == "compaction" or (
@@ -117,6 +119,8 @@ def cache_deadline(
         if _count(usage, "cacheWrite") > 0:
             hour = usage.get("cacheWrite1h")
             long_write = None if not isinstance(hour, (int, float)) else hour > 0
+            break
+        if not telling:
             break
     if latest is None:
         return None
@@ -137,9 +141,7 @@ def _request_usage(entry: Entry) -> Mapping[str, Any] | None:
     if entry.type == "usage":
         usage = entry.data.get("usage")
         return usage if entry.data.get("kind") == "cache_warm" and isinstance(usage, dict) else None
-    if entry.role != "assistant" or entry.probe is None:
-        return None
-    usage = entry.probe.usage
+    usage = entry.read_usage() if entry.role == "assistant" else None
     return usage if isinstance(usage, dict) and any(_count(usage, key) for key in usage) else None
 
 
