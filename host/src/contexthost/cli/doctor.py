@@ -121,7 +121,7 @@ def _bridge() -> Iterator[Check]:
     where = f"{installed.path}, version {installed.version}"
     if not installed.intact:
         yield Check("warning", "Pi bridge", f"{where}, was edited; `contexthost pi install --force` writes it anew")
-    elif not installed.current:
+    elif found.current is False:
         yield Check("warning", "Pi bridge", f"{where}, is out of date: run `contexthost pi install` again")
     else:
         yield Check("ok", "Pi bridge", where)
