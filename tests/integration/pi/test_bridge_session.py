@@ -151,14 +151,20 @@ def test_a_switch_a_fork_the_tree_and_a_reload(tmp_path: Path) -> None:
             check_mirror(pi)
             pi.prompt("In the fork.")
             check_mirror(pi)
+            assert texts(home.server.requests[-1], "user") == ["In the fork."]  # which begins before the first
             assert pi.file != first
             assert python is not None
             assert not is_alive(python)  # each session has a Python side of its own
 
             pi.ask("switch_session", sessionPath=str(first))
             check_mirror(pi)
+            pi.prompt("Back.")
+            assert texts(home.server.requests[-1], "user") == ["First.", "Another second.", "Back."]
             pi.slash("/again")
             check_mirror(pi)
+            pi.prompt("Reloaded.")
+            assert texts(home.server.requests[-1], "user") == ["First.", "Another second.", "Back.", "Reloaded."]
+            assert texts(home.server.requests[-1], "assistant") == ["Answer."] * 3
             pi.ask("new_session")
             check_mirror(pi)
             reasons = [one["event"]["reason"] for one in home.seen("session_start")]
@@ -175,6 +181,8 @@ def test_a_switch_a_fork_the_tree_and_a_reload(tmp_path: Path) -> None:
             # An input that plugins still look at stays with its session, and is not run where nothing of it is kept.
             home.probe(slow_seconds=1)
             pi.prompt("Before.")
+            assert texts(home.server.requests[-1], "user") == ["Before."]  # of the new session
+            assert texts(home.server.requests[-1], "assistant") == []
             file, sent = pi.file, len(home.server.requests)
             pi.send("prompt", message="slowly")
             pi.until(lambda: home.seen("input")[-1]["event"]["text"] == "slowly", "the plugin's look")
@@ -226,6 +234,11 @@ def test_a_session_without_a_file_another_model_and_two_sessions_at_once(tmp_pat
             check_mirror(pi, window=64_000)
             pi.prompt("Second.")
             check_mirror(pi, window=64_000)
+            assert [texts(home.server.requests[-1], role) for role in ("user", "assistant")] == [
+                ["First.", "Second."],
+                ["Answer."],
+            ]
+            assert home.server.requests[-1].body["model"] == "faux-2"
             check_mirror(other)
             sessions = {one["session"] for one in home.seen("agent_settled")}
             assert len(sessions) == 2
@@ -246,6 +259,8 @@ def test_print_and_json_mode(tmp_path: Path) -> None:
         run = home.run("json", "Hello again.")
         events = [json.loads(line) for line in run.stdout.splitlines()]
         assert "agent_settled" in [event["type"] for event in events]
+        assert [texts(request, "user") for request in home.server.requests] == [["Hello."], ["Hello again."]]
+        assert all("probe_look" in offered(request) for request in home.server.requests)
         for path in home.sessions.rglob("*.jsonl"):
             assert custom(read_entries(path), "probe:draft") == [{"made": "at turn_end"}]
         pids = {one["pid"] for one in home.seen()}
