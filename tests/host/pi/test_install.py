@@ -86,32 +86,43 @@ def test_status_says_whether_it_is_there_current_and_answered(pi_home_dir: PiHom
     assert (status["installed"], status["intact"], status["current"], status["answers"]) == (True, True, True, True)
     assert status["otherCompactors"] == [str(path.parent / "other.ts")]
 
-    # Another Python with the same packages, as from another environment.
-    here = Path(sys.executable)
-    other = here.with_name("python" if here.name != "python" else "python3")
-    written = path.read_text()
-    path.write_text(written.replace(json.dumps(sys.executable), json.dumps(str(other))))
-    run = pi_home_dir.contexthost("pi", "status")
-    told = f"Python       {other}; installing from here makes Pi start {sys.executable}\n"
-    assert told in run.stdout
-    assert "the tools and commands of the plugins installed now" in run.stdout
-    path.write_text(written)
-    assert "Python       " not in pi_home_dir.contexthost("pi", "status").stdout
-
     pi_home_dir.probe()  # a plugin with a tool and a command, installed later
-    path.write_text(written.replace(json.dumps(sys.executable), json.dumps(str(other))))
-    run = pi_home_dir.contexthost("pi", "status", check=False)
-    assert "out of date: run `contexthost pi install` with that Python again" in run.stdout
-    path.write_text(written)
     run = pi_home_dir.contexthost("pi", "status", check=False)
     assert run.returncode == 1
-    assert "out of date: run `contexthost pi install` again" in run.stdout
+    assert run.stdout.splitlines()[2:4] == [
+        f"interpreter  {sys.executable}",
+        "manifest     out of date: run `contexthost pi install` again",
+    ]
 
     path.write_text(path.read_text().replace('"-m", "contexthost"', '"-m", "no_such_module"'))
     run = pi_home_dir.contexthost("pi", "status", check=False)
     assert "does not answer: " in run.stdout
     assert "No module named no_such_module" in run.stdout
     assert "edited since it was written" in run.stdout
+    assert "manifest     not known: the Python side does not answer" in run.stdout
+
+
+def test_status_asks_the_python_that_pi_starts_and_not_the_one_that_asks(
+    pi_home_dir: PiHome, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = pi_home_dir.install()
+    monkeypatch.setattr(sys, "executable", "/elsewhere/bin/python")  # of another environment
+    monkeypatch.setattr("contexthost.pi.install._text", lambda: "what that one would write")
+    run = pi_home_dir.contexthost("pi", "status")
+    (pi, manifest) = run.stdout.splitlines()[2:4]
+    (python,) = json.loads(re.findall("^  command: (.*),$", path.read_text(), flags=re.M)[0])[:1]
+    assert pi == f"interpreter  {python}; `contexthost pi install` from here moves Pi to /elsewhere/bin/python"
+    assert (run.returncode, manifest) == (0, "manifest     the tools and commands of the plugins installed now")
+
+    pi_home_dir.probe()  # a tool and a command more, for that Python
+    status = json.loads(pi_home_dir.contexthost("pi", "status", "--json", check=False).stdout)
+    assert (status["answers"], status["current"]) == (True, False)
+
+    # It greets as this file does: a version that does not speak with it is told by the Python of the file.
+    path.write_text(path.read_text().replace("const PROTOCOL = 1;", "const PROTOCOL = 7;"))
+    status = json.loads(pi_home_dir.contexthost("pi", "status", "--json", check=False).stdout)
+    assert (status["answers"], status["current"]) == (False, None)
+    assert status["problem"].startswith("Pi's extension speaks protocol 7, contexthost ")
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from support.live_pi import (
     texts,
     wait_gone,
 )
-from support.model_server import call, say
+from support.model_server import Answer, Received, call, say
 
 
 def test_tools_commands_and_what_plugins_start_by_themselves(tmp_path: Path) -> None:
@@ -151,14 +151,20 @@ def test_a_switch_a_fork_the_tree_and_a_reload(tmp_path: Path) -> None:
             check_mirror(pi)
             pi.prompt("In the fork.")
             check_mirror(pi)
+            assert texts(home.server.requests[-1], "user") == ["In the fork."]  # which begins before the first
             assert pi.file != first
             assert python is not None
             assert not is_alive(python)  # each session has a Python side of its own
 
             pi.ask("switch_session", sessionPath=str(first))
             check_mirror(pi)
+            pi.prompt("Back.")
+            assert texts(home.server.requests[-1], "user") == ["First.", "Another second.", "Back."]
             pi.slash("/again")
             check_mirror(pi)
+            pi.prompt("Reloaded.")
+            assert texts(home.server.requests[-1], "user") == ["First.", "Another second.", "Back.", "Reloaded."]
+            assert texts(home.server.requests[-1], "assistant") == ["Answer."] * 3
             pi.ask("new_session")
             check_mirror(pi)
             reasons = [one["event"]["reason"] for one in home.seen("session_start")]
@@ -175,6 +181,8 @@ def test_a_switch_a_fork_the_tree_and_a_reload(tmp_path: Path) -> None:
             # An input that plugins still look at stays with its session, and is not run where nothing of it is kept.
             home.probe(slow_seconds=1)
             pi.prompt("Before.")
+            assert texts(home.server.requests[-1], "user") == ["Before."]  # of the new session
+            assert texts(home.server.requests[-1], "assistant") == []
             file, sent = pi.file, len(home.server.requests)
             pi.send("prompt", message="slowly")
             pi.until(lambda: home.seen("input")[-1]["event"]["text"] == "slowly", "the plugin's look")
@@ -208,7 +216,7 @@ export default function (pi: any) {
 """Leaves what is not JSON in the session, which is allowed where Pi does not write it."""
 
 
-def test_a_session_without_a_file_another_model_and_two_sessions_at_once(tmp_path: Path) -> None:
+def test_a_session_without_a_file_and_another_model(tmp_path: Path) -> None:
     with live_home(tmp_path, lambda _: say("Answer.")) as home:
         home.probe()
         home.install()
@@ -218,23 +226,82 @@ def test_a_session_without_a_file_another_model_and_two_sessions_at_once(tmp_pat
         (home.agent / "models.json").write_text(json.dumps(models))
         (home.root / "odd.ts").write_text(ODD)
         odd = ["-e", str(home.root / "odd.ts")]
-        with home.rpc("--no-session", *helper(home), *odd) as pi, home.rpc(*helper(home)) as other:
+        with home.rpc("--no-session", *helper(home), *odd) as pi:
             pi.prompt("First.")
             check_mirror(pi)
-            other.prompt("Elsewhere.")
             assert pi.ask("set_model", provider="faux", modelId="faux-2")["success"]
             check_mirror(pi, window=64_000)
             pi.prompt("Second.")
             check_mirror(pi, window=64_000)
-            check_mirror(other)
-            sessions = {one["session"] for one in home.seen("agent_settled")}
-            assert len(sessions) == 2
-            assert pi.errors() == other.errors() == []
-            python, others = pi.python_side(), other.python_side()
-            assert python != others
-        assert list(home.sessions.rglob("*.jsonl")) != []
+            assert [texts(home.server.requests[-1], role) for role in ("user", "assistant")] == [
+                ["First.", "Second."],
+                ["Answer."],
+            ]
+            assert home.server.requests[-1].body["model"] == "faux-2"
+            assert pi.errors() == []
+            python = pi.python_side()
+        assert list(home.sessions.rglob("*.jsonl")) == []
         assert python is not None
         wait_gone(python)
+
+
+def read_and_say(request: Received) -> Answer:
+    """Reads the file that is asked for, once the test lets it; the result is large enough to be masked when it ends."""
+    last = request.body["messages"][-1]
+    if last["role"] == "tool":
+        return say("Read.", usage=(6_000, 0, 10, 0))
+    name = texts(request, "user")[-1][-1]
+    return call("read", {"path": f"{name}.txt"}, f"call_{name}", hold_after=0) if name in "ab" else say("Welcome.")
+
+
+def test_two_sessions_at_once_do_not_disturb_each_other(tmp_path: Path) -> None:
+    mask = {"triggerTokens": 5_000, "targetTokens": 1_000, "minClearTokens": 500, "keepRecentTurns": 1}
+    with live_home(tmp_path, read_and_say, plugins=["masking"]) as home:
+        (home.host / "config" / "masking.json").write_text(json.dumps({"mask": {"minEntryTokens": 100, **mask}}))
+        home.probe()
+        home.install()
+        long = {name: "\n".join(f"{name}: line {line}" for line in range(1, 301)) for name in "ab"}
+        for name, text in long.items():
+            (home.project / f"{name}.txt").write_text(text)
+        with home.rpc(*helper(home)) as one, home.rpc(*helper(home)) as two:
+            both = {"a": one, "b": two}
+            for name, pi in both.items():
+                pi.send("prompt", message=f"Read {name}")
+            one.until(lambda: len(home.server.requests) == 2, "both runs under way")
+            home.server.release()
+            for pi in both.values():
+                pi.event("agent_settled")
+            marks = [pi.mark() for pi in both.values()]
+            for pi in both.values():
+                pi.send("prompt", message="Thank you.")
+            for pi, mark in zip(both.values(), marks, strict=True):
+                pi.event("agent_settled", after=mark)
+
+            for name, pi in both.items():
+                requests = [request for request in home.server.requests if texts(request, "user")[0] == f"Read {name}"]
+                assert [texts(request, "user")[1:] for request in requests] == [[], [], ["Thank you."]]
+                assert texts(requests[1], "tool") == [long[name]]
+                (result,) = (entry["id"] for entry in pi.entries() if entry.get("message", {}).get("toolCallId"))
+                (edit,) = (entry for entry in pi.entries() if entry["type"] == "context_edit")
+                placeholder = edit["replacement"]["content"][0]["text"]
+                assert placeholder.startswith(f'[pi-compaction] Earlier read "{name}.txt" result masked (')
+                assert placeholder.endswith(f', 300 lines); get it: context_tree_query entry "{result}"')
+                assert edit["targetId"] == result
+                assert texts(requests[2], "tool") == [placeholder]
+                said = [entry["message"] for entry in pi.entries() if entry["type"] == "message"]
+                roles = ["user", "assistant", "toolResult", "assistant", "user", "assistant"]
+                assert [message["role"] for message in said if message["role"] != "system"] == roles
+                check_mirror(pi)
+            assert len(home.server.requests) == 6
+            assert one.python_side() != two.python_side()
+
+            # Both in one file is what Pi does not prevent: who comes second is told, and who came first has it still.
+            two.ask("switch_session", sessionPath=str(one.file))
+            note = two.note("Until then others can write to this session too.")
+            assert "locked by a live Pi session" in note, note
+            check_mirror(one)
+            assert [text for text in one.notes() if text.startswith("contexthost")] == []
+            assert one.errors() == two.errors() == []
 
 
 def test_print_and_json_mode(tmp_path: Path) -> None:
@@ -246,6 +313,8 @@ def test_print_and_json_mode(tmp_path: Path) -> None:
         run = home.run("json", "Hello again.")
         events = [json.loads(line) for line in run.stdout.splitlines()]
         assert "agent_settled" in [event["type"] for event in events]
+        assert [texts(request, "user") for request in home.server.requests] == [["Hello."], ["Hello again."]]
+        assert all("probe_look" in offered(request) for request in home.server.requests)
         for path in home.sessions.rglob("*.jsonl"):
             assert custom(read_entries(path), "probe:draft") == [{"made": "at turn_end"}]
         pids = {one["pid"] for one in home.seen()}

@@ -119,11 +119,9 @@ def _bridge() -> Iterator[Check]:
         yield Check("ok", "Pi bridge", "not installed; `contexthost pi install` puts it into Pi")
         return
     where = f"{installed.path}, version {installed.version}"
-    if found.interpreter is not None:
-        where += f", for another Python ({found.interpreter})"
     if not installed.intact:
         yield Check("warning", "Pi bridge", f"{where}, was edited; `contexthost pi install --force` writes it anew")
-    elif not found.current:
+    elif found.current is False:
         yield Check("warning", "Pi bridge", f"{where}, is out of date: run `contexthost pi install` again")
     else:
         yield Check("ok", "Pi bridge", where)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -12,7 +12,17 @@ from contexthost.cli.output import echo_json, file_name
 from contexthost.cli.warnings import tell_warnings
 from contexthost.text import one_line
 
+if TYPE_CHECKING:
+    from contexthost.pi.install import Status
+
 __all__ = ["command"]
+
+_MANIFEST: Final = {
+    True: "the tools and commands of the plugins installed now",
+    False: "out of date: run `contexthost pi install` again",
+    None: "not known: the Python side does not answer",
+}
+
 
 class _Directory(click.Path):
     """A directory; an empty name is a mistake (an unset variable in a script), not where the command runs."""
@@ -105,18 +115,24 @@ def status_command(agent_dir: Path | None, as_json: bool) -> int:
     else:
         click.echo(f"installed    {installed.path}, version {installed.version}")
         click.echo(f"file         {'as it was written' if installed.intact else 'edited since it was written'}")
-        known = "the tools and commands of the plugins installed now"
-        if found.interpreter is not None:
-            click.echo(f"Python       {found.interpreter}; installing from here makes Pi start {sys.executable}")
-        again = "`contexthost pi install`" if found.interpreter is None else "`contexthost pi install` with that Python"
-        click.echo(f"manifest     {known if found.current else f'out of date: run {again} again'}")
+        click.echo(f"interpreter  {_interpreter(found)}")
+        click.echo(f"manifest     {_MANIFEST[found.current]}")
         click.echo(f"Python side  {'answers' if problem is None else f'does not answer: {problem}'}")
         for rival in found.rivals.paths:
             name = file_name(rival)
             click.echo(f"also there   {name} takes part in compactions; Pi takes the answer of the last extension")
         for unknown in found.rivals.unknown:
             click.echo(f"not known    {one_line(unknown)}")
-    return 0 if problem is None and found.current else 1
+    return 0 if problem is None and found.current and installed.intact else 1
+
+
+def _interpreter(found: Status) -> str:
+    """Which Python Pi starts, and what an installation from here would do to that."""
+    assert found.installed is not None
+    name = one_line("".join(found.installed.command[:1])) or "none is named"  # the file may have been edited
+    if found.own:
+        return name
+    return f"{name}; `contexthost pi install` from here moves Pi to {file_name(Path(sys.executable))}"
 
 
 @command.command("serve", hidden=True)

@@ -9,7 +9,7 @@ import json
 import os
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
@@ -54,46 +54,33 @@ class NotOurs(ContexthostError):
 class Installed:
     """What an installed extension says of itself.
 
-    ``intact`` is whether the file is as it was written; ``current`` whether `install` would write the same from here:
-    with this interpreter, this version's text, and the tools and commands of the plugins that are here now.
+    ``digest`` tells its manifest, the tools and commands of the plugins, from another; ``intact`` is whether the file
+    is as it was written.
     """
 
     path: Path
     version: str
     command: tuple[str, ...]
     digest: str
+    protocol: int
     intact: bool
-    current: bool
 
 
 @dataclass(frozen=True, slots=True)
 class Status:
     """How the bridge stands in Pi.
 
-    ``installed`` is None where it is not there. ``problem`` says why the Python side does not answer; None: it does,
-    and ``greeting`` has its version and the digest of its manifest. ``rivals`` are other extensions that take part in
-    compactions, and what of that is not known.
+    ``installed`` is None where it is not there. ``problem`` says why the Python side does not answer; None: it does.
+    ``current`` is whether version and manifest are those of the Python that Pi starts, which need not be this one;
+    None: it does not answer, so nobody knows. ``own`` is whether it is this one. ``rivals`` are other extensions that
+    take part in compactions, and what of that is not known.
     """
 
     installed: Installed | None
     problem: str | None
-    greeting: tuple[str, str]
+    current: bool | None
+    own: bool
     rivals: Rivals
-
-    @property
-    def interpreter(self) -> str | None:
-        """The Python that Pi starts, when that is another than this one."""
-        command = self.installed.command if self.installed is not None else ()
-        return command[0] if command and command[0] != sys.executable else None
-
-    @property
-    def current(self) -> bool:
-        """Whether Pi has what is installed now for the Python that it starts."""
-        if self.installed is None:
-            return False
-        if self.interpreter is None:
-            return self.installed.current
-        return self.greeting == (self.installed.version, self.installed.digest)
 
 
 def extension_path(agent_dir: Path | None = None) -> Path:
@@ -110,15 +97,18 @@ def plugin_warnings() -> list[str]:
     return _plugins().warnings
 
 
+def _command() -> list[str]:
+    # -P: the directory that Pi runs in must not be a place that modules are imported from.
+    return [sys.executable, "-P", "-m", "contexthost", "pi", "serve"]
+
+
 def _text() -> str:
     """The extension as it would be written now: by this interpreter, for the plugins that it has."""
     manifest = manifest_of(_plugins())
-    # -P: the directory that Pi runs in must not be a place that modules are imported from.
-    command = [sys.executable, "-P", "-m", "contexthost", "pi", "serve"]
     values = {
         "version": importlib.metadata.version("contexthost"),
         "digest": manifest_digest(manifest),
-        "command": command,
+        "command": _command(),
         **manifest,
     }
     lines = "".join(f"  {key}: {json.dumps(value)},\n" for key, value in values.items())
@@ -208,13 +198,14 @@ def read_installed(agent_dir: Path | None = None) -> Installed | None:
             return None
 
     command = value("command")
+    protocol = re.search(r"^const PROTOCOL = (\d{1,9});$", text, re.MULTILINE)
     return Installed(
         path=path,
         version=str(value("version") or "?"),
         command=tuple(map(str, command)) if isinstance(command, list) else (),
         digest=str(value("digest") or ""),
+        protocol=int(protocol[1]) if protocol else PROTOCOL_VERSION,
         intact=_is_intact(text),
-        current=text == _text(),
     )
 
 
@@ -225,15 +216,24 @@ def status(agent_dir: Path | None = None) -> Status:
         ContexthostError: the file cannot be read.
     """
     installed = read_installed(agent_dir)
-    told: str | tuple[str, str] = ("", "")
-    if installed is not None:
-        told = asyncio.run(_greet(installed.command))
-    problem = told if isinstance(told, str) else None
-    return Status(installed, problem, told if isinstance(told, tuple) else ("", ""), rivals(agent_dir))
+    if installed is None:
+        return Status(None, None, None, False, rivals(agent_dir))
+    answer = asyncio.run(_answer(installed))
+    own = list(installed.command) == _command()
+    problem, current = (answer, None) if isinstance(answer, str) else (None, _greets_as(answer, installed))
+    if own and installed.intact and _read(installed.path) != _text():
+        current = False  # the rest of the file is only known for this Python's version
+    return Status(installed, problem, current, own, rivals(agent_dir))
 
 
-async def _greet(command: Sequence[str]) -> str | tuple[str, str]:
-    """Starts the Python side as Pi would and greets it: its version and its manifest's digest, or what went wrong."""
+def _greets_as(answer: Mapping[str, Any], installed: Installed) -> bool:
+    """Whether the extension has no reason to tell the user to install it again: it compares the same two."""
+    return (answer.get("version"), answer.get("manifest")) == (installed.version, installed.digest)
+
+
+async def _answer(installed: Installed) -> dict[str, Any] | str:
+    """Starts the Python side as Pi would and greets it; its answer, or what went wrong."""
+    command = installed.command
     if not command:
         return "the extension names no command"
     try:
@@ -254,7 +254,7 @@ async def _greet(command: Sequence[str]) -> str | tuple[str, str]:
         "jsonrpc": "2.0",
         "id": 1,
         "method": "initialize",
-        "params": {"event": {"protocol": PROTOCOL_VERSION}},
+        "params": {"event": {"protocol": installed.protocol}},
     }
     try:
         async with asyncio.timeout(_ANSWER_SECONDS):
@@ -276,12 +276,13 @@ async def _greet(command: Sequence[str]) -> str | tuple[str, str]:
     except ValueError:
         last = errors.decode("utf-8", "replace").strip().splitlines()[-1:] or ["no answer"]
         return last[0]
-    problem = answer.get("error") if isinstance(answer, dict) else {"message": "no answer"}
-    if problem is None:
-        result = answer.get("result")
-        said = result if isinstance(result, dict) else {}
-        return str(said.get("version")), str(said.get("manifest"))
-    return str(problem.get("message") if isinstance(problem, dict) else problem)
+    if not isinstance(answer, dict):
+        return "no answer"
+    problem = answer.get("error")
+    if problem is not None:
+        return str(problem.get("message") if isinstance(problem, dict) else problem)
+    result = answer.get("result")
+    return result if isinstance(result, dict) else "no answer"
 
 
 def rivals(agent_dir: Path | None = None) -> Rivals:
