@@ -212,6 +212,13 @@ def status(agent_dir: Path | None = None) -> Status:
     return Status(installed, problem, rivals(agent_dir))
 
 
+def _environment() -> dict[str, str]:
+    """Ours as the extension passes it on: no other Python's home, and no empty or relative place to import from."""
+    others = {name: value for name, value in os.environ.items() if name not in ("PYTHONHOME", "PYTHONPATH")}
+    places = [place for place in os.environ.get("PYTHONPATH", "").split(os.pathsep) if Path(place).is_absolute()]
+    return {**others, "PYTHONPATH": os.pathsep.join(places)} if places else others
+
+
 async def _answers(command: Sequence[str]) -> str | None:
     """Starts the Python side as Pi would and greets it; None when it answers, else what went wrong."""
     if not command:
@@ -222,6 +229,7 @@ async def _answers(command: Sequence[str]) -> str | None:
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
+            env=_environment(),
             limit=1 << 22,
         )
     except (OSError, ValueError) as error:  # ValueError: there is a null character in it
