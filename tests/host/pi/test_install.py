@@ -125,6 +125,18 @@ def test_status_asks_the_python_that_pi_starts_and_not_the_one_that_asks(
     assert status["problem"].startswith("Pi's extension speaks protocol 7, contexthost ")
 
 
+def test_status_starts_python_as_the_extension_does_whatever_the_environment_says(
+    pi_home_dir: PiHome, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pi_home_dir.install()
+    monkeypatch.setenv("PYTHONHOME", "/nowhere")  # Python does not start with it
+    monkeypatch.setenv("PYTHONPATH", f":src:{pi_home_dir.packages}:.")
+    monkeypatch.chdir(pi_home_dir.project)
+    (pi_home_dir.project / "platformdirs.py").write_text("open('EXECUTED', 'w').close()\n")
+    assert json.loads(pi_home_dir.contexthost("pi", "status", "--json").stdout)["answers"] is True
+    assert not (pi_home_dir.project / "EXECUTED").exists()
+
+
 @pytest.mark.parametrize(
     ("command", "why"),
     [

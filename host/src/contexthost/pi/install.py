@@ -231,6 +231,13 @@ def _greets_as(answer: Mapping[str, Any], installed: Installed) -> bool:
     return (answer.get("version"), answer.get("manifest")) == (installed.version, installed.digest)
 
 
+def _environment() -> dict[str, str]:
+    """Ours as the extension passes it on: no other Python's home, and no empty or relative place to import from."""
+    others = {name: value for name, value in os.environ.items() if name not in ("PYTHONHOME", "PYTHONPATH")}
+    places = [place for place in os.environ.get("PYTHONPATH", "").split(os.pathsep) if Path(place).is_absolute()]
+    return {**others, "PYTHONPATH": os.pathsep.join(places)} if places else others
+
+
 async def _answer(installed: Installed) -> dict[str, Any] | str:
     """Starts the Python side as Pi would and greets it; its answer, or what went wrong."""
     command = installed.command
@@ -242,6 +249,7 @@ async def _answer(installed: Installed) -> dict[str, Any] | str:
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
+            env=_environment(),
             limit=1 << 22,
         )
     except (OSError, ValueError) as error:  # ValueError: there is a null character in it
