@@ -11,9 +11,10 @@ from contexthost.pi.lanes import Lane
 from support.clock import run_at_once
 
 
-@given(st.lists(st.tuples(st.integers(0, 3), st.none() | st.integers(0, 12)), min_size=1, max_size=8))
+@given(st.lists(st.tuples(st.integers(0, 3), st.none() | st.integers(-1, 12)), min_size=1, max_size=8))
 def test_each_begins_when_all_before_it_are_over(pieces: list[tuple[int, int | None]]) -> None:
-    """Each has a length, and perhaps a time at which it is cancelled, in half seconds, so that they never coincide."""
+    """Each has a length, and perhaps a time at which it is cancelled: at once (-1), or at half seconds, so that nothing
+    coincides. What is cancelled before it begins is not reported as a coroutine that nobody awaited."""
 
     async def work() -> None:
         loop = asyncio.get_running_loop()
@@ -32,7 +33,9 @@ def test_each_begins_when_all_before_it_are_over(pieces: list[tuple[int, int | N
         lane = Lane()
         tasks = [lane.enter(piece(number, seconds)) for number, (seconds, _) in enumerate(pieces)]
         for task, (_, cancelled) in zip(tasks, pieces, strict=True):
-            if cancelled is not None:
+            if cancelled == -1:
+                task.cancel()
+            elif cancelled is not None:
                 loop.call_later(cancelled + 0.5, task.cancel)
         after = lane.enter(piece(len(pieces), 0))
         done = await asyncio.gather(*tasks, return_exceptions=True)

@@ -19,22 +19,25 @@ from contexthost.pi.wire import failure_to_pi
 
 
 def served(home: Path, *messages: dict[str, Any], answers: int) -> list[dict[str, Any]]:
-    """So many lines that the Python side says to these messages; then its input ends, and so does it."""
+    """So many lines that the Python side says to these messages; then its input ends, and so does it, without a word
+    on standard error."""
     with subprocess.Popen(
         [sys.executable, "-P", "-m", "contexthost", "pi", "serve"],
         env={**os.environ, "CONTEXTHOST_HOME": str(home)},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         text=True,
     ) as process:
         assert process.stdin is not None
         assert process.stdout is not None
-        for message in messages:
-            process.stdin.write(json.dumps({"jsonrpc": "2.0", **message}) + "\n")
+        assert process.stderr is not None
+        process.stdin.write("".join(json.dumps({"jsonrpc": "2.0", **message}) + "\n" for message in messages))
         process.stdin.flush()
         said = [json.loads(process.stdout.readline()) for _ in range(answers)]
         process.stdin.close()
         assert process.wait(60) == 0
+        assert process.stderr.read() == ""
     return said
 
 
@@ -75,6 +78,14 @@ def test_a_request_that_cannot_even_be_begun_is_answered_and_the_next_one_too(tm
     refused, greeted = served(tmp_path, start, cancel, greeting(2), answers=2)
     assert (refused["id"], refused["error"]["code"]) == (1, -32603)
     assert (greeted["id"], greeted["result"]["protocol"]) == (2, 1)
+
+
+def test_what_is_withdrawn_before_it_begins_leaves_no_warning_in_pi(tmp_path: Path) -> None:
+    """As after a suspend, when a request and its end are read together: the last line of stderr is told as a reason."""
+    ping = {"id": 2, "method": "ping", "params": {"event": {}}}
+    cancel = {"method": "cancel", "params": {"event": {"id": 2, "kind": "late"}}}
+    answers = served(tmp_path, greeting(1), ping, cancel, answers=2)
+    assert [answer["error"]["message"] for answer in answers if answer["id"] == 2] == ["cancelled"]
 
 
 def test_a_failure_is_told_in_brief_and_without_control_sequences() -> None:

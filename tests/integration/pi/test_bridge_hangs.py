@@ -3,9 +3,9 @@ it was is told."""
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
+from support.live_masking import SCRIPT, masked, prepare
 from support.live_pi import live_home, texts, wait_gone
 from support.model_server import Answer, Received, call, say
 
@@ -23,23 +23,16 @@ def late(hook: str) -> str:
 
 
 def test_masking_masks_beside_a_plugin_that_hangs_everywhere(tmp_path: Path) -> None:
-    """As in `test_bridge_path.py`: the two newest turns are the answer and the reading of c."""
-    script = [call("read", {"path": f"{name}.txt"}, f"call_{name}") for name in "abc"]
-    script += [say("All read.", usage=(9990, 0, 10, 0)), say("You are welcome.")]
     hooks = ("session_start", "input", "agent_start", "context", "agent_before_settle", "session_shutdown")
-    with live_home(tmp_path, script, plugins=["masking"]) as home:
-        for name in "abc":
-            (home.project / f"{name}.txt").write_text(f"the words of {name} are many\n" * 450)
-        mask = {"triggerTokens": 9000, "targetTokens": 500, "minClearTokens": 1000, "keepRecentTurns": 2}
-        (home.host / "config" / "masking.json").write_text(json.dumps({"mask": mask}))
+    with live_home(tmp_path, SCRIPT, plugins=["masking"]) as home:
+        prepare(home)
         home.plugin(hanging(*hooks), "hangs")
         home.probe()
         home.install()
         with home.rpc() as pi:
             pi.prompt("Read the three files.")
             pi.prompt("Thank you.")
-            results = texts(home.server.requests[4], "tool")
-            assert [text.startswith("[pi-compaction] Earlier ") for text in results] == [True, True, False]
+            assert masked(home, 4) == [True, True, False]
             for hook in hooks[:-1]:
                 assert len([note for note in pi.notes() if note.startswith(late(hook))]) == 1, hook
             assert len(pi.notes()) == len(hooks) - 1

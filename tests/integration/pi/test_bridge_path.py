@@ -8,6 +8,7 @@ import os
 import sys
 from pathlib import Path
 
+from support.live_masking import SCRIPT, masked, prepare
 from support.live_pi import custom, live_home, read_entries, texts, wait_gone
 from support.model_server import call, say
 
@@ -86,23 +87,15 @@ def test_what_other_extensions_draft_stays(tmp_path: Path) -> None:
 
 
 def test_the_masking_plugin_masks_a_batch_and_everybody_gives_the_same_figures(tmp_path: Path) -> None:
-    """Three files are read, 3,200 tokens each, then the trigger of 9,000 is reached; 500 are to be left."""
-    script = [call("read", {"path": f"{name}.txt"}, f"call_{name}") for name in "abc"]
-    script += [say("All read.", usage=(9990, 0, 10, 0)), say("You are welcome.")]
-    with live_home(tmp_path, script, plugins=["masking"]) as home:
-        for name in "abc":
-            (home.project / f"{name}.txt").write_text(f"the words of {name} are many\n" * 450)
-        mask = {"triggerTokens": 9000, "targetTokens": 500, "minClearTokens": 1000, "keepRecentTurns": 2}
-        (home.host / "config" / "masking.json").write_text(json.dumps({"mask": mask}))
+    with live_home(tmp_path, SCRIPT, plugins=["masking"]) as home:
+        prepare(home)
         home.install()
         with home.rpc() as pi:
             pi.prompt("Read the three files.")
             assert all(text.startswith("the words of") for text in texts(home.server.requests[3], "tool"))
             told = pi.slash("/context")
             pi.prompt("Thank you.")
-            results = texts(home.server.requests[4], "tool")
-            # The two newest turns are the answer and the reading of c.
-            assert [text.startswith("[pi-compaction] Earlier ") for text in results] == [True, True, False]
+            assert masked(home, 4) == [True, True, False]
             assert "2 tool results are masked; that saves " in told
             file = pi.file
             assert pi.errors() == []
@@ -113,4 +106,18 @@ def test_the_masking_plugin_masks_a_batch_and_everybody_gives_the_same_figures(t
         saved = f"that saves {seen['reclaimedTokens']:,} tokens."
         assert seen["maskedResults"] == 2
         assert saved in told
+        assert home.server.problems == []
+
+
+def test_masks_in_a_session_that_has_no_file(tmp_path: Path) -> None:
+    with live_home(tmp_path, SCRIPT, plugins=["masking"]) as home:
+        prepare(home)
+        home.install()
+        with home.rpc("--no-session") as pi:
+            pi.prompt("Read the three files.")
+            pi.prompt("Thank you.")
+            assert masked(home, 4) == [True, True, False]
+            assert "2 tool results are masked; that saves " in pi.slash("/context")
+            assert pi.errors() == []
+        assert list(home.agent.rglob("*.jsonl")) == []
         assert home.server.problems == []

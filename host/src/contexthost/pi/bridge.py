@@ -133,6 +133,7 @@ class Bridge:
             if message.id is not None:
                 self._lanes[lane].hurry(self._settings.values.pi.answerSeconds / 2)
             task = self._lanes[lane].enter(answering, notice=budget if message.id is None else None)
+        task.add_done_callback(lambda _: work.close())  # it has not begun, when the task was cancelled before that
         if message.id is not None:
             self._requests.add(message, task, signal, budget)
             task.add_done_callback(lambda _: self._answered(message.id, task))

@@ -26,6 +26,7 @@ class Lane:
         self._last = over
 
         def ended(_: object) -> None:
+            work.close()  # it has not begun, when the task was cancelled right away
             if notice is not None:
                 self._notices.discard(notice)
             if before is None or before.done():
