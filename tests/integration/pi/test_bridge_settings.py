@@ -14,12 +14,6 @@ def limits(pi: LivePi) -> str:
     return pi.slash("/probe limits").removeprefix("probe: ")
 
 
-def select(pi: LivePi, model: str, wanted: str) -> None:
-    """Selects a model, and waits until plugins know of it: nobody waits for their being told, commands neither."""
-    assert pi.ask("set_model", provider="faux", modelId=model)["success"]
-    pi.until(lambda: limits(pi) == wanted, wanted)
-
-
 def test_plugins_see_the_settings_that_pi_goes_by(tmp_path: Path) -> None:
     with live_home(tmp_path, lambda _: say("Answer.")) as home:
         first = {"id": "faux-1", "contextWindow": 128_000, "maxTokens": 1000}
@@ -37,8 +31,10 @@ def test_plugins_see_the_settings_that_pi_goes_by(tmp_path: Path) -> None:
         home.install()
         with home.rpc() as pi:
             assert limits(pi) == "True 30000 7000"
-            select(pi, "faux-2", "True 5000 7000")
-            select(pi, "faux-1", "True 30000 7000")
+            assert pi.ask("set_model", provider="faux", modelId="faux-2")["success"]
+            assert limits(pi) == "True 5000 7000"
+            assert pi.ask("set_model", provider="faux", modelId="faux-1")["success"]
+            assert limits(pi) == "True 30000 7000"
             assert pi.ask("set_auto_compaction", enabled=False)["success"]
             pi.prompt("Hello.")
             assert limits(pi) == "False 30000 7000"

@@ -94,6 +94,8 @@ class Bridge:
             self._driver.take_state(message.state)
             if self._hooks is not None:
                 self._hooks.take_model(message.state)
+        if self._hooks is not None and "compaction" in message.event:
+            self._hooks.take_compaction_settings(message.event)  # now: a command may come next, and waits for no hook
         if method == "session/start":
             self._start(message)
         elif self._mirror is not None and not self._sync(message, self._mirror):

@@ -166,7 +166,6 @@ class Hooks:
         model = self.take_model(event)
         if model is None:
             return
-        self.take_compaction_settings(event)
         source = event.get("source")
         told = ModelSelectEvent(
             model=model,
@@ -255,7 +254,6 @@ class Hooks:
         return input_to_pi(asked, await self._runtime.input(asked))
 
     async def _agent_start(self, event: Payload) -> Any:
-        self.take_compaction_settings(event)
         await self._runtime.notify("agent_start", AgentStartEvent())
         self.watch_boundaries(event)
 
