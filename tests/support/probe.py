@@ -245,7 +245,11 @@ async def _run(arguments: str, ctx: Context) -> str | None:
     elif what == "status":
         ctx.ui.set_status(rest or None)
     elif what == "confirm":
-        return f"probe: {await ctx.ui.confirm('Sure?', rest)}"
+        try:
+            return f"probe: {await ctx.ui.confirm('Sure?', rest)}"
+        except asyncio.CancelledError:
+            ctx.ui.notify("probe: the question is taken back")  # told after it was
+            raise
     elif what == "later":
         ctx.call_later(0.2, lambda: ctx.ui.notify("probe: later"))
     elif what == "key":

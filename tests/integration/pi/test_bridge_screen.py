@@ -74,6 +74,7 @@ def test_a_question_is_taken_from_the_screen_when_nobody_waits_for_the_answer(tm
             pi.until(lambda: "entries, leaf" in pi.text[mark:], "the next one")
             mark = ask(pi, "two")
             pi.until(lambda: "it took longer than 2 s and was ended" in pi.text[mark:], "the end of the command")
+            pi.until(lambda: "the question is taken back" in pi.text[mark:], "the end of the question")
             mark = len(pi.text)
             pi.enter("/probe entries")
             pi.until(lambda: "entries, leaf" in pi.text[mark:], "the entries")
