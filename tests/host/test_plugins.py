@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import sys
 import textwrap
 import time
@@ -55,10 +56,12 @@ def plugin(hook: str, function: Callable[..., Any], **options: Any) -> object:
     return SimpleNamespace(**{hook: hookimpl(**options)(function)})
 
 
-def manager_of(hook: str, **functions: Callable[..., Any]) -> tuple[PluginManager, list[PluginFailure]]:
+def manager_of(
+    hook: str, *, timeout_seconds: float = 60, **functions: Callable[..., Any]
+) -> tuple[PluginManager, list[PluginFailure]]:
     """A manager with one plugin per function, in the order given."""
     failures: list[PluginFailure] = []
-    manager = PluginManager(order=list(functions), timeout_seconds=0.2, report=failures.append)
+    manager = PluginManager(order=list(functions), timeout_seconds=timeout_seconds, report=failures.append)
     for name, function in functions.items():
         manager.register(plugin(hook, function), name)
     return manager, failures
@@ -321,11 +324,13 @@ def test_past_its_deadline_an_implementation_is_cancelled_and_the_next_one_runs(
         finally:
             ended.append("cancelled")
 
-    manager, failures = manager_of("session_start", slow=slow, next=lambda event: ended.append("next"))
+    manager, failures = manager_of(
+        "session_start", timeout_seconds=0.2, slow=slow, next=lambda event: ended.append("next")
+    )
     started = time.monotonic()
     asyncio.run(manager.notify("session_start", START, no_ctx))
     assert ended == ["cancelled", "next"]
-    assert 0.2 <= time.monotonic() - started < 2
+    assert 0.2 <= time.monotonic() - started < 20
     assert [str(failure) for failure in failures] == ["plugin slow, hook session_start: no answer within 0.2 s"]
 
 
@@ -338,7 +343,9 @@ def test_an_implementation_that_will_not_be_cancelled_is_left_behind() -> None:
                 continue
         return "too late"
 
-    manager, failures = manager_of("session_before_switch", stubborn=stubborn, next=lambda event: Cancel("mine"))
+    manager, failures = manager_of(
+        "session_before_switch", timeout_seconds=0.2, stubborn=stubborn, next=lambda event: Cancel("mine")
+    )
 
     async def measured() -> tuple[Any, float]:
         started = time.monotonic()
@@ -352,9 +359,9 @@ def test_an_implementation_that_will_not_be_cancelled_is_left_behind() -> None:
 
 
 def test_a_plain_function_that_blocks_is_told() -> None:
-    manager, failures = manager_of("session_start", blocks=lambda event: time.sleep(0.25))
+    manager, failures = manager_of("session_start", timeout_seconds=0.2, blocks=lambda event: time.sleep(0.25))
     asyncio.run(manager.notify("session_start", START, no_ctx))
-    assert "blocked everything for 0.3 s" in str(failures[0]) or "blocked everything for 0.2 s" in str(failures[0])
+    assert re.search(r"blocked everything for \d+\.\d s", str(failures[0]))
 
 
 def test_cancelling_the_dispatch_cancels_the_implementation_and_comes_out() -> None:
@@ -362,7 +369,7 @@ def test_cancelling_the_dispatch_cancels_the_implementation_and_comes_out() -> N
 
     async def waits(event: object) -> None:
         try:
-            await asyncio.sleep(0.1)
+            await asyncio.sleep(60)
             seen.append("finished")
         except asyncio.CancelledError:
             seen.append("cancelled")

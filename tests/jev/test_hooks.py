@@ -47,10 +47,19 @@ def quick(tmp_path: Path, server: JevServer, monkeypatch: pytest.MonkeyPatch) ->
     server.probability = by_number(lambda n: float(n < 3), lambda n: float(n == 1))
 
 
-def _defaults() -> dict[str, Any]:
+def _defaults(timeout_seconds: float = 20) -> dict[str, Any]:
     from contexthost_jev.client import JevClient
 
-    return {**(JevClient.__init__.__kwdefaults__ or {}), "retry_seconds": 0.01, "timeout_seconds": 1.0}
+    return {
+        **(JevClient.__init__.__kwdefaults__ or {}), "retry_seconds": 0.01, "timeout_seconds": timeout_seconds,
+    }  # fmt: skip
+
+
+@pytest.fixture
+def patience(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One second, where the fault is that it takes longer."""
+    if request.node.callspec.params["reply"].delay:
+        monkeypatch.setattr("contexthost_jev.client.JevClient.__init__.__kwdefaults__", _defaults(1.0))
 
 
 @pytest.fixture
@@ -200,7 +209,7 @@ FAULTS: list[tuple[str, Reply, str]] = [
     ("broken", Reply(status=500, body=SECRET.encode()), "the service is busy: the service answered 500 twice"),
     ("unauthorised", Reply(status=401), "the key was refused: the service refused the key (401)"),
     ("bad request", Reply(status=400), "the request was refused: the service answered 400"),
-    ("slow", Reply(delay=1.5), "network failure: no whole answer came within 1 s"),
+    ("slow", Reply(delay=30), "network failure: no whole answer came within 1 s"),
     ("half", Reply(half=True), "network failure: the connection failed (RemoteProtocolError)"),
     ("closed", Reply(hang_up=True), "network failure: the connection failed (RemoteProtocolError)"),
     ("list", Reply(body=b'{"answers":[]}'), "malformed answer: the answer holds no object `answers`"),
@@ -208,6 +217,7 @@ FAULTS: list[tuple[str, Reply, str]] = [
 ]
 
 
+@pytest.mark.usefixtures("patience")
 @pytest.mark.parametrize(("reply", "told"), [fault[1:] for fault in FAULTS], ids=[fault[0] for fault in FAULTS])
 def test_after_a_fault_the_built_in_summary_is_made_and_told_why(
     path: Path, server: JevServer, reply: Reply, told: str
@@ -221,6 +231,7 @@ def test_after_a_fault_the_built_in_summary_is_made_and_told_why(
     ]
 
 
+@pytest.mark.usefixtures("patience")
 @pytest.mark.parametrize(("reply", "told"), [fault[1:] for fault in FAULTS], ids=[fault[0] for fault in FAULTS])
 def test_after_a_fault_of_a_compaction_for_jev_alone_the_file_is_byte_for_byte_the_same(
     path: Path, server: JevServer, reply: Reply, told: str

@@ -22,10 +22,14 @@ from support.relay_live import MODEL, Live, big, history_file, log_lines, user_t
 CACHED = replace(MODEL, prompt_cache_short_seconds=24.0)
 
 
+DUE = 2.0
+"""Seconds from the answer to the relay. A run that takes longer to settle sets no timer at all."""
+
+
 @pytest.fixture(autouse=True)
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A cache of 24 seconds: the relay starts 23.8 seconds before its end instead of 20, so that nobody waits."""
-    monkeypatch.setattr(triggers, "MARGIN_SECONDS", 23.8)
+    """A cache of 24 seconds: the relay starts 22 seconds before its end instead of 20, so that nobody waits long."""
+    monkeypatch.setattr(triggers, "MARGIN_SECONDS", 24 - DUE)
     monkeypatch.setenv("CONTEXTHOST_HOST__COMPACTION__KEEPRECENTTOKENS", "50")
 
 
@@ -61,7 +65,7 @@ def test_a_relay_starts_before_the_cache_expires_and_sends_nothing(tmp_path: Pat
         (139_999, {"cacheRead": 5}, {}, {}),
         (150_000, {}, {}, {}),  # nothing was cached
         (150_000, {"cacheRead": 5}, {"prompt_cache_short_seconds": None}, {}),  # a lifetime that nobody knows
-        (150_000, {"cacheRead": 5}, {"prompt_cache_short_seconds": 23.8}, {}),  # no longer than the margin
+        (150_000, {"cacheRead": 5}, {"prompt_cache_short_seconds": 24 - DUE}, {}),  # no longer than the margin
         (150_000, {"cacheRead": 5}, {}, {"CONTEXTHOST_RELAY__AUTO__BEFOREEXPIRY": "false"}),
         (150_000, {"cacheRead": 5}, {}, {"CONTEXTHOST_RELAY__ENABLED": "0"}),
         (150_000, {"cacheRead": 5}, {}, {"PI_CACHE_RETENTION": "long"}),  # that tier is not declared
@@ -83,7 +87,7 @@ def test_no_relay_and_no_word_otherwise(
         reply = big(tokens=tokens, **usage)
         async with live(tmp_path, reply, info=replace(CACHED, **changes)) as session:
             await session.host.prompt("go")
-            await asyncio.sleep(0.5)
+            await asyncio.sleep(DUE + 0.3)
             assert not relayed(session)
             assert session.texts == []
             assert log_lines(home) == []
@@ -93,7 +97,7 @@ def test_no_relay_and_no_word_otherwise(
 
 def test_a_new_run_cancels_it(tmp_path: Path) -> None:
     async def scenario() -> None:
-        slow = Reply(text="slow", delay_seconds=0.6, usage={"totalTokens": 150_000})
+        slow = Reply(text="slow", delay_seconds=DUE + 0.5, usage={"totalTokens": 150_000})
         async with live(tmp_path, big(tokens=145_000, cacheRead=5), slow) as session:
             await session.host.prompt("go", source="extension")
             await session.host.prompt("more", source="extension")
@@ -106,7 +110,7 @@ def test_the_end_of_the_session_cancels_it(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with live(tmp_path, big(tokens=145_000, cacheRead=5)) as session:
             await session.host.prompt("go")
-        await asyncio.sleep(0.4)
+        await asyncio.sleep(DUE + 0.3)
         assert not relayed(session)
         assert session.texts == []
 
@@ -119,7 +123,7 @@ def test_not_after_a_suspend(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
             await session.host.prompt("go")
             real = time.time
             monkeypatch.setattr(time, "time", lambda: real() + 3_600)  # the machine slept for an hour
-            await asyncio.sleep(0.5)
+            await asyncio.sleep(DUE + 0.3)
             assert not relayed(session)
 
     asyncio.run(scenario())
@@ -141,7 +145,7 @@ def test_not_a_cold_cache_when_the_clock_was_set_back(tmp_path: Path, monkeypatc
             await session.host.prompt("go")
             assert asked == [0.0]
             monkeypatch.setattr(time, "time", lambda: real() - 3_600)
-            await asyncio.sleep(0.4)
+            await asyncio.sleep(DUE + 0.3)
             assert asked == [0.0]
             waited[0] = 3_600.0
             monkeypatch.setattr(time, "time", real)
@@ -183,7 +187,7 @@ def test_a_cache_that_was_kept_warm_moves_it(tmp_path: Path, monkeypatch: pytest
             stamp = time.strftime("%Y-%m-%dT%H:%M:%S.000Z", time.gmtime(time.time() + 5))
             warm = {"type": "usage", "kind": "cache_warm", "usage": {"cacheRead": 9}, "timestamp": stamp}
             session.host.session.append([warm])
-            await asyncio.sleep(0.5)
+            await asyncio.sleep(DUE + 0.3)
             assert not relayed(session)
             await session.until(lambda: relayed(session))
 
@@ -197,7 +201,7 @@ def test_the_real_margin_is_20_seconds(tmp_path: Path, monkeypatch: pytest.Monke
     assert triggers.MARGIN_SECONDS == 20
 
     async def scenario() -> None:
-        info = replace(MODEL, prompt_cache_short_seconds=20.5)
+        info = replace(MODEL, prompt_cache_short_seconds=20 + DUE)
         async with live(tmp_path, big(tokens=145_000, cacheRead=5), info=info) as session:
             await session.host.prompt("go")
             await session.until(lambda: relayed(session))

@@ -202,8 +202,8 @@ def test_time_runs_out_without_a_trace(tmp_path: Path, monkeypatch: pytest.Monke
     (bin_dir / "git").chmod(0o755)
     monkeypatch.setenv("PATH", f"{bin_dir}:{os.environ['PATH']}")
     began = time.monotonic()
-    assert read(repo, timeout=0.5) == ()
-    assert time.monotonic() - began < 10
+    assert read(repo, timeout=3) == ()
+    assert time.monotonic() - began < 30
     with pytest.raises(ProcessLookupError):
         os.kill(int(pid.read_text()), 0)
     assert read(repo, timeout=0) == ()

@@ -1,5 +1,5 @@
-"""A live session with relays before the prompt cache expires, made to be suspended: the cache lives for 4 seconds, and
-the relay is due 2 seconds before its end.
+"""A live session with relays before the prompt cache expires, made to be suspended: the cache lives for 10 seconds,
+and the relay is due 6 seconds before its end.
 
 Arguments: the session's path. It prints ``settled`` after its one run and, when its input is closed, a line of JSON:
 whether it relayed, and what was told.
@@ -16,7 +16,7 @@ from pathlib import Path
 from contexthost_relay import triggers
 from support.relay_live import MODEL, Live, big
 
-LIFETIME, MARGIN = 4.0, 2.0
+LIFETIME, MARGIN = 10.0, 6.0
 
 
 async def main() -> None:

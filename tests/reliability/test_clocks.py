@@ -130,10 +130,11 @@ def test_a_suspended_writer_keeps_its_lock_and_goes_on_afterwards(
     build.user("0 11 the start")
     path = build.write(tmp_path / "s.jsonl")
     with Process("appender.py", home) as holder:
-        holder.tell(path=path, seed=0, appends=400, hold=True, owner="a suspended writer")
+        holder.tell(path=path, seed=0, appends=1_000, hold=True, owner="a suspended writer")
         pid = holder.hear()["pid"]
-        os.kill(pid, signal.SIGSTOP)
+        os.kill(pid, signal.SIGSTOP)  # its answers fill the pipe before it is done, so it is still there
         try:
+            wait_stopped(pid)
             seen = path.read_bytes()
             session = Session.open(path)
             for _ in range(3):
@@ -144,13 +145,24 @@ def test_a_suspended_writer_keeps_its_lock_and_goes_on_afterwards(
         finally:
             os.kill(pid, signal.SIGCONT)
         lines = acknowledged(holder.answers())
-    assert len(lines) >= 400
+    assert len(lines) >= 1_000
     [entry] = session.append([numbered(0, 100)])
     again = Session.open(path)
     assert lines.items() <= {one.id: digest(one.raw) for one in again.entries}.items()
     assert [one.id for one in again.branch()] == [one.id for one in again.entries]
     assert again.leaf_id == entry.id
     assert again.problems == []
+
+
+def wait_stopped(pid: int) -> None:
+    """Waits until a process has stopped: what it was writing it has written."""
+    end = time.monotonic() + 20
+    while True:
+        state = subprocess.run(["ps", "-o", "stat=", "-p", str(pid)], capture_output=True, text=True, check=True).stdout
+        if state.startswith("T"):
+            return
+        assert time.monotonic() < end, state
+        time.sleep(0.01)
 
 
 def suspended(directory: Path, seconds: float | None) -> dict[str, Any]:
@@ -189,7 +201,7 @@ def test_a_relay_before_the_cache_expires_is_not_made_when_the_machine_slept_too
         runs = {name: pool.submit(suspended, tmp_path / name, seconds) for name, seconds in waits.items()}
         found = {name: run.result() for name, run in runs.items()}
     assert [found["none"][key] for key in ("relayed", "compactions")] == [True, 1]
-    # It woke a second before the cache's end, and the cache is used while it lives.
+    # It woke three seconds before the cache's end, and the cache is used while it lives.
     assert [found["short"][key] for key in ("relayed", "compactions")] == [True, 1]
     assert found["long"] == {"relayed": False, "told": [], "compactions": 0}
     campaign.report(

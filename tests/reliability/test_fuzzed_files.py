@@ -73,11 +73,11 @@ for order in sys.stdin:
 def test_a_hang_and_a_death_are_seen_and_the_others_go_on(tmp_path: Path) -> None:
     script = tmp_path / "worker.py"
     script.write_text(BAD_WORKER, encoding="utf-8")
-    answers = look_at_all(0, range(6), tmp_path / "work", workers=2, script=script, hang=1.0)
+    answers = look_at_all(0, range(6), tmp_path / "work", workers=2, script=script, hang=3.0)
     assert [(answer.number, answer.done) for answer in answers] == [
         (0, {}), (1, {}), (2, None), (3, None), (4, {}), (5, {}),
     ]  # fmt: skip
-    assert answers[2].failure.startswith("hung for 1 s at: something")
+    assert answers[2].failure.startswith("hung for 3 s at: something")
     assert answers[3].failure.startswith("died with status -6 at: something")
 
 

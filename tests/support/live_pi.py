@@ -298,7 +298,10 @@ class LivePi:
                 stderr = (self.home.root / "pi-stderr.txt").read_text(errors="replace")[-1000:]
                 told = f"errors {self.errors()}; notes {self.notes()}; {stderr}"
                 pytest.fail(f"{what}: not within {seconds:g} s; last events {kinds}; {told}")
-            if self.process.poll() is not None and not condition():
+            if self.process.poll() is not None:
+                self._reader.join(5)  # what Pi said last may not have been read yet
+                if condition():
+                    return
                 pytest.fail(f"Pi ended before {what}: {(self.home.root / 'pi-stderr.txt').read_text()[-2000:]}")
             with contextlib.suppress(queue.Empty):
                 self._news.get(timeout=0.05)

@@ -28,7 +28,8 @@ class PiRpc:
         self.events: list[Json] = []
         self._process = process
         self._queue: queue.Queue[Json | None] = queue.Queue()
-        threading.Thread(target=self._read, daemon=True).start()
+        self.reader = threading.Thread(target=self._read, daemon=True)
+        self.reader.start()
 
     def _read(self) -> None:
         assert self._process.stdout is not None
@@ -100,8 +101,9 @@ def pi_rpc(
         stderr=subprocess.DEVNULL,
     )
     with process:
+        rpc = PiRpc(process, sessions)
         try:
-            yield PiRpc(process, sessions)
+            yield rpc
         finally:
             assert process.stdin is not None
             process.stdin.close()
@@ -109,3 +111,4 @@ def pi_rpc(
                 process.wait(timeout=10)
             except subprocess.TimeoutExpired:
                 process.kill()
+            rpc.reader.join(20)  # it must have read all before the pipe is closed

@@ -18,12 +18,17 @@ from contexthost.progress import Stage
 from contexthost.session import Session
 from support.large import write_large
 
+# What is to be done begins when the bar is there: the thread that shows it may get its turn late.
 AT_ONCE = """
-import sys
+import sys, threading
 from contexthost import cli
 from contexthost.cli import progress
+from rich.progress import Progress
 progress.AFTER_SECONDS = 0.0
 progress._REFRESH_SECONDS = 0.001
+shown, update, begin = threading.Event(), Progress.update, progress.Bars.begin
+Progress.update = lambda *given, **more: (update(*given, **more), shown.set())
+progress.Bars.begin = lambda *given: (begin(*given), shown.wait(60))
 cli.main(sys.argv[1:])
 """
 

@@ -42,7 +42,9 @@ def everything_is_there(path: Path, *promised: dict[str, str]) -> Session:
 def test_a_writer_without_a_lock_and_we_lose_nothing_of_each_other(tmp_path: Path, home: Path) -> None:
     path, leaf = started(tmp_path / "s.jsonl")
     with Process("appender.py", home) as ours, Process("foreign.py", home) as foreign:
-        ours.tell(path=path, seed=1, appends=APPENDS)
+        foreign.tell(path=path, parent=leaf, appends=0)
+        acknowledged(foreign.answers())  # it has started
+        ours.tell(path=path, seed=1, appends=APPENDS, pause=0.004)  # takes longer than the other is ever held up
         ours.hear()  # it is at work
         foreign.tell(path=path, parent=leaf, appends=APPENDS)
         with ThreadPoolExecutor() as pool:
@@ -63,7 +65,10 @@ def test_two_of_us_without_a_hold_take_turns_and_lose_nothing(tmp_path: Path, ho
     path, _ = started(tmp_path / "s.jsonl")
     with Process("appender.py", home) as one, Process("appender.py", home) as other:
         for seed, process in enumerate((one, other)):
-            process.tell(path=path, seed=seed, appends=150, pause=0.01)
+            process.tell(path=path, seed=seed, appends=0)
+            acknowledged(process.answers())  # it has started
+        for seed, process in enumerate((one, other)):
+            process.tell(path=path, seed=seed, appends=250, pause=0.01)
         with ThreadPoolExecutor() as pool:
             lines = list(pool.map(acknowledged, [one.answers(), other.answers()]))
     session = everything_is_there(path, *lines)

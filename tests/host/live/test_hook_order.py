@@ -18,6 +18,7 @@ from contexthost.context import Context, ModelInfo
 from contexthost.errors import CompactionCancelled, CompactionFailed, NothingToCompact
 from contexthost.host import Host
 from contexthost.models.scripted import Reply, ScriptedCall, ScriptedModel, Step
+from contexthost.watch import TextArrived
 from support.live import Recorder, Slow, echo, run, until
 
 WINDOW = 128_000
@@ -162,9 +163,10 @@ def test_a_failed_answer_settles_the_run_as_failed() -> None:
 def test_an_abort_while_the_answer_arrives() -> None:
     async def test() -> None:
         async with live([Reply(text="ab", pieces=2, pause_seconds=30), "next"]) as it:
+            pieces: list[object] = []
+            it.host.watch(lambda event: pieces.append(event) if isinstance(event, TextArrived) else None)
             asked = asyncio.create_task(it.host.prompt("go"))
-            await until(lambda: "context" in it.recorder.log)
-            await asyncio.sleep(0.01)
+            await until(lambda: len(pieces) == 1)
             it.host.abort()
             answer = await (await asked).answer()
             assert answer is not None

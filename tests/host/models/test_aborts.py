@@ -55,7 +55,7 @@ def test_an_abort_before_the_headers_gives_an_empty_answer(api: str) -> None:
 
     def answer(_: Received) -> Answer:
         arrived.set()
-        return say("late", delay_seconds=0.5)
+        return say("late", delay_seconds=10)  # nobody waits for it
 
     with ModelServer(answer) as server:
         message = ask(model_info(api, server.base_url), meanwhile=lambda signal: abort_when(arrived, signal))
