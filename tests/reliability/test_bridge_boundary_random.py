@@ -103,6 +103,11 @@ class Model:
         return Call("read", {"path": name}, f"call_{name}")
 
 
+def is_idle(pi: LivePi) -> bool:
+    state = pi.ask("get_state")["data"]
+    return not (state["isStreaming"] or state["isCompacting"] or state["pendingMessageCount"])
+
+
 def step(home: PiHome, pi: LivePi, draw: random.Random) -> None:
     """Does one thing to Pi."""
     summary, compaction = "words " * draw.choice([5, 6_000]), draw.choice(["answer", "cancel"])
@@ -113,10 +118,10 @@ def step(home: PiHome, pi: LivePi, draw: random.Random) -> None:
     if kind < 0.55:
         pi.prompt("words " * draw.choice([1, 1, 100, 1_500, 5_000]))
     elif kind < 0.62:
-        mark = pi.mark()
         pi.ask("prompt", message="Begin.")
         pi.ask("prompt", message="steered " * 300, streamingBehavior=draw.choice(["steer", "followUp"]))
-        pi.event("agent_settled", after=mark)
+        # The first may have settled before the other came, which then has a run of its own.
+        pi.until(lambda: is_idle(pi), "the end of both")
     elif kind < 0.69:
         pi.ask("set_model", provider="faux", modelId=draw.choice(["faux-1", "faux-2"]))
     elif kind < 0.74:

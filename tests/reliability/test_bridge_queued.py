@@ -71,8 +71,7 @@ def queue(pi: LivePi, *held: str) -> None:
 
 def go_on(pi: LivePi) -> None:
     """Lets the answer come that the run waits for, and waits until the next one is waited for."""
-    pi.home.server.release()
-    pi.home.server.rearm()
+    pi.home.server.release_once()
     assert pi.home.server.reached.wait(20)
 
 
@@ -328,7 +327,8 @@ def test_what_pi_did_not_take_after_all_is_shown(tmp_path: Path) -> None:
         with home.rpc(*helper(home)) as pi:
             pi.prompt("Hello.")
             hold(pi, "keep: this")
-            time.sleep(0.6)  # longer than a run may take to start
+            pi.until(lambda: home.seen("input")[-1]["event"]["source"] == "extension", "the message on its way")
+            time.sleep(2)  # longer than a run may take to start, whenever the plugin's answer reaches Pi
             mark = pi.mark()
             pi.prompt("Something else.")
             assert pi.note("could not be sent", after=mark).endswith("(Pi did not take it): keep: this")

@@ -240,6 +240,8 @@ class LivePi:
     def _read(self) -> None:
         assert self.process.stdout is not None
         for line in self.process.stdout:
+            if not line.endswith(b"\n"):
+                break  # Pi was killed while it wrote this
             event = json.loads(line)
             if event.get("type") == "response" and "id" in event:
                 self._answers[event["id"]] = event
@@ -375,8 +377,9 @@ def check_mirror(pi: LivePi, window: int = 128_000) -> None:
 
 
 def read_entries(path: Path) -> list[Json]:
-    """The entries of a session file, without the header."""
-    return [json.loads(line) for line in path.read_bytes().split(b"\n") if line][1:]
+    """The entries of a session file, without the header. What has no end yet is still being written."""
+    _, *lines = path.read_bytes().split(b"\n")[:-1]
+    return [json.loads(line) for line in lines if line]
 
 
 def custom(entries: Sequence[Json], kind: str) -> list[Any]:
@@ -444,6 +447,7 @@ def kill_python(pi: LivePi) -> int:
     assert python is not None
     os.kill(python, signal.SIGKILL)
     pi.until(lambda: not _is_listed(python), "the end of the Python side")
+    pi.ask("get_state")  # by now Pi has told its user of it, too
     return python
 
 

@@ -105,7 +105,8 @@ class ModelServer:
         self.requests: list[Received] = []
         self.surplus: list[Received] = []
         self.reached = threading.Event()
-        self._released = threading.Event()
+        self._released = False
+        self._held: list[threading.Event] = []
         self._lock = threading.Lock()
         server = self
 
@@ -126,12 +127,27 @@ class ModelServer:
             self._left += answers
 
     def release(self) -> None:
-        self._released.set()
+        """Lets what is held back go on, and all that comes."""
+        self._let_go(released=True)
 
     def rearm(self) -> None:
         """Lets later answers be held back again."""
-        self.reached.clear()
-        self._released.clear()
+        with self._lock:
+            self.reached.clear()
+            self._released = False
+
+    def release_once(self) -> None:
+        """Lets what is held back go on; what comes is held back, and `reached` tells of it."""
+        self._let_go(released=False)
+
+    def _let_go(self, *, released: bool) -> None:
+        with self._lock:  # before any of them goes on: the next one may be there at once
+            self._released = released
+            if not released:
+                self.reached.clear()
+            held, self._held = self._held, []
+        for one in held:
+            one.set()
 
     @property
     def problems(self) -> list[str]:
@@ -145,7 +161,7 @@ class ModelServer:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._released.set()
+        self.release()
         self._http.shutdown()
         self._http.server_close()
         self._thread.join()
@@ -167,8 +183,13 @@ class ModelServer:
         return "" if len(self.requests) == 1 else f"{len(self.requests)}_"
 
     def hold(self) -> None:
-        self.reached.set()
-        self._released.wait(WAIT_SECONDS)
+        mine = threading.Event()
+        with self._lock:
+            self.reached.set()
+            if self._released:
+                return
+            self._held.append(mine)
+        mine.wait(WAIT_SECONDS)
 
 
 class _Handler(BaseHTTPRequestHandler):

@@ -177,7 +177,8 @@ async def session_before_compact(event: SessionBeforeCompactEvent, ctx: Context)
     see("session_before_compact", event, ctx, kept=event.preparation.first_kept_entry_id)
     misbehave("session_before_compact", ctx)
     await hang("session_before_compact", ctx)
-    wanted = control(ctx).get("compaction", "answer")
+    while (wanted := control(ctx).get("compaction", "answer")) == "wait":
+        await asyncio.sleep(0.02)
     if wanted == "cancel":
         return Cancel("not now")
     if wanted == "nothing" or event.signal.aborted:

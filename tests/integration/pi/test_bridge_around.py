@@ -27,7 +27,7 @@ export default function (pi: any) {
 def test_a_session_that_is_disposed_without_a_word_leaves_no_process_and_does_not_end_pi(tmp_path: Path) -> None:
     """As Pi's SDK ends sessions, and extensions end those of subagents that they run inside Pi."""
     with live_home(tmp_path, lambda _: say("Answer.")) as home:
-        home.host_settings(pi={"heartbeatSeconds": 0.5})
+        home.host_settings(pi={"heartbeatSeconds": 2})
         home.probe()
         home.install()
         (home.root / "sub.ts").write_text(SUBSESSION)

@@ -35,13 +35,15 @@ class Watched:
         home.probe()
         home.install()
         change_extension(home, NOW, f'import {{ appendFileSync, readFileSync }} from "node:fs";\n{NOW}')
-        self._note(home, "starts", before="this.child = spawn(")
-        self._note(home, "deaths", before="const lived = ")
+        self._note(home, "starts", "now()", before="this.child = spawn(")
+        # The note comes behind its look at the clock for the next start: whoever reads the note may set the clock.
+        change_extension(home, "const lived = ", "const died = now();\n    const lived = ")
+        self._note(home, "deaths", "died", before="this.served.stopped();")
         self._home = home
         self._models = itertools.cycle(["faux-2", "faux-1"])
 
-    def _note(self, home: PiHome, what: str, *, before: str) -> None:
-        note = f"appendFileSync({str(self._notes[what])!r}, `${{now()}}\\n`);"
+    def _note(self, home: PiHome, what: str, moment: str, *, before: str) -> None:
+        note = f"appendFileSync({str(self._notes[what])!r}, `${{{moment}}}\\n`);"
         change_extension(home, before, f"{note}\n    {before}")
 
     def set_clock(self, milliseconds: int) -> None:

@@ -11,7 +11,7 @@ from support.live_pi import LivePi, change_extension, check_mirror, helper, live
 from support.model_server import Answer, Received, call, say
 
 SMALL = {"compaction": {"keepRecentTokens": 10, "reserveTokens": 16384}}
-QUICK = {"pi": {"answerSeconds": 0.5, "heartbeatSeconds": 0.3}}
+QUICK = {"pi": {"answerSeconds": 0.5, "heartbeatSeconds": 1}}
 
 
 def answer(request: Received) -> Answer:
@@ -82,7 +82,7 @@ def test_a_plugin_that_blocks_everything_is_started_anew_and_pi_waits_no_longer_
             python, started = pi.python_side(), time.monotonic()
             assert python is not None
             pi.prompt("Hello.")
-            assert time.monotonic() - started < 5
+            assert time.monotonic() - started < 30
             assert "no answer to hook/input within 0.5 s. Pi goes on without it." in pi.note("no answer")
             pi.note("the Python side has stopped (it ended with SIGKILL)")  # the heartbeat
             wait_gone(python)
@@ -96,7 +96,7 @@ def test_long_and_odd_texts_cross_the_bridge(tmp_path: Path) -> None:
     long = "x" * 30_000_000
     odd = "one\u2028two\u2029three\x85four \ud800 five \U0001f600 six\r\x0c\x1c seven"
     with live_home(tmp_path, answer, window=100_000_000, plugins=("masking", "relay")) as home:
-        home.host_settings(pi={"heartbeatSeconds": 2})
+        home.host_settings(pi={"answerSeconds": 60, "heartbeatSeconds": 5})
         home.probe()
         home.install()
         with home.rpc(*helper(home)) as pi:

@@ -23,7 +23,7 @@ def images(request: Received) -> int:
 def test_held_input_is_sent_once_joined_with_what_arrived_meanwhile(tmp_path: Path) -> None:
     with live_home(tmp_path, lambda _: say("Answer. " * 50)) as home:
         home.settings(**SMALL)
-        home.probe(compaction_seconds=1.0)
+        home.probe(compaction="wait")
         home.install()
         with home.rpc() as pi:
             pi.prompt("Question. " * 50)
@@ -34,6 +34,7 @@ def test_held_input_is_sent_once_joined_with_what_arrived_meanwhile(tmp_path: Pa
             assert answer["data"]["disposition"] == "handled"
             pi.event("compaction_start", after=mark)
             assert pi.ask("follow_up", message="and at this", images=[PICTURE])["success"]
+            home.probe()  # now the compaction ends
             pi.event("agent_settled", after=mark)
 
             (request,) = home.server.requests[requests:]

@@ -205,13 +205,16 @@ def command(stage: Stage, killed: bool) -> Iterator[int]:
 
 def greeting(stage: Stage, killed: bool) -> Iterator[int]:
     if killed:
-        at_start(stage.home, "time.sleep(3600)")
+        asleep = stage.home.root / "asleep"
+        at_start(stage.home, f"open({str(asleep)!r}, 'w').close()\ntime.sleep(3600)")
     mark = stage.pi.mark()
     assert stage.pi.ask("new_session")["data"] == {"cancelled": False}
     stage.pi.send("prompt", message="Hello.")  # waits for the start
     stage.pi.until(lambda: stage.pi.python_side() is not None, "a Python side")
     python = stage.pi.python_side()
     assert python is not None
+    if killed:
+        stage.pi.until(asleep.exists, "its sleep")  # from here on it does not look any more
     at_start(stage.home, "")
     yield python
     stage.pi.event("agent_settled", after=mark)

@@ -19,9 +19,14 @@ QUESTION, ANSWER = "Question. " * 50, "Answer. " * 50
 COMPACTED, NOT_IDLE = "probe: compacted to ", "/probe: Pi is not idle"
 SLOW = """
 export default function (pi: any) {
-  pi.on("input", async (event: any) => {
-    if (event.text.startsWith("In between")) await new Promise((resolve) => setTimeout(resolve, 600));
+  let look: () => void;
+  const looked = new Promise<void>((resolve) => { look = resolve; });
+  pi.on("input", async (event: any, ctx: any) => {
+    if (!event.text.startsWith("In between")) return;
+    ctx.ui.notify("looking");
+    await looked;
   });
+  pi.registerCommand("looked", { handler: async () => look() });
 }
 """
 
@@ -33,9 +38,10 @@ def answer(request: Received) -> Answer:
 
 @contextlib.contextmanager
 def racing(root: Path, slow: str | None = None, **how: Any) -> Iterator[LivePi]:
-    """Pi with something to compact; ``slow`` names an extension that looks at "In between" for a while."""
+    """Pi with something to compact; ``slow`` names an extension that looks at "In between" until ``/looked``."""
     with live_home(root, answer) as home:
         home.settings(compaction={"keepRecentTokens": 10, "reserveTokens": 16384})
+        home.host_settings(pi={"answerSeconds": 30})  # plugins may be slow here
         home.probe(**how)
         extensions = home.install().parent
         if slow is not None:
@@ -93,10 +99,11 @@ def test_a_compaction_that_begins_while_an_input_is_on_its_way_to_us_comes_first
     with racing(tmp_path, "a-before", compaction_seconds=2) as pi:
         mark = pi.mark()
         first = pi.send("prompt", message="In between.")
-        time.sleep(0.2)  # it has got past Pi's own look for a compaction
+        pi.note("looking", after=mark)  # it has got past Pi's own look for a compaction
         plugin = asked == "by the plugin"
         second = pi.send("prompt", message="/probe compact-if-idle") if plugin else pi.send("compact")
-        finish(pi, [first, second], mark, runs=1)
+        pi.event("compaction_start", after=mark)
+        finish(pi, [first, second, pi.send("prompt", message="/looked")], mark, runs=1)
         assert order(pi.events[mark:]) == ["compaction", "agent"]
         assert story(pi) == ["compaction", "In between.", "answer"]
         request = texts(pi.home.server.requests[-1], "user")
@@ -105,7 +112,7 @@ def test_a_compaction_that_begins_while_an_input_is_on_its_way_to_us_comes_first
 
 
 def test_a_compaction_of_pis_own_that_begins_while_our_plugins_look_comes_first(tmp_path: Path) -> None:
-    with racing(tmp_path, compaction_seconds=1) as pi:
+    with racing(tmp_path, slow_seconds=2, compaction_seconds=3) as pi:
         mark = pi.mark()
         first = pi.send("prompt", message="In between, slowly.")
         pi.until(lambda: len(pi.home.seen("input")) == 3, "the plugin to look at it")
@@ -118,24 +125,33 @@ def test_a_compaction_of_pis_own_that_begins_while_our_plugins_look_comes_first(
 def test_an_input_that_is_looked_at_comes_before_a_compaction_that_waits_for_pi_to_be_idle(
     tmp_path: Path, where: str
 ) -> None:
-    with racing(tmp_path, "z-behind" if where == "an extension behind us" else None) as pi:
+    behind = where == "an extension behind us"
+    with racing(tmp_path, "z-behind" if behind else None, slow_seconds=2) as pi:
         mark = pi.mark()
-        text = "In between." if where == "an extension behind us" else "In between, slowly."
+        text = "In between." if behind else "In between, slowly."
         first = pi.send("prompt", message=text)
-        pi.until(lambda: len(pi.home.seen("input")) == 3, "the plugin to look at it")
-        finish(pi, [first, pi.send("prompt", message="/probe compact-if-idle")], mark, runs=1)
+        if behind:
+            pi.note("looking", after=mark)
+        else:
+            pi.until(lambda: len(pi.home.seen("input")) == 3, "the plugin to look at it")
+        numbers = [first, pi.send("prompt", message="/probe compact-if-idle")]
+        if behind:
+            pi.note(NOT_IDLE, after=mark)
+            numbers.append(pi.send("prompt", message="/looked"))
+        finish(pi, numbers, mark, runs=1)
         assert order(pi.events[mark:]) == ["agent"]
-        assert told(pi, mark) == [NOT_IDLE]
+        assert [note for note in told(pi, mark) if note != "looking"] == [NOT_IDLE]
         assert story(pi) == [text, "answer"]
 
 
 def test_a_compaction_waits_for_each_input_that_comes_while_it_waits(tmp_path: Path) -> None:
-    with racing(tmp_path, slow_seconds=0.5) as pi:
+    with racing(tmp_path, slow_seconds=2) as pi:
         mark = pi.mark()
         first = pi.send("prompt", message="handled: slowly")
         pi.until(lambda: len(pi.home.seen("input")) == 3, "the plugin to look at it")
         second = pi.send("prompt", message="/probe compact-if-idle")
         time.sleep(0.25)
+        pi.home.probe(slow_seconds=4)  # the second look ends well after the first
         third = pi.send("prompt", message="handled: slowly again")
         pi.until(lambda: len(pi.home.seen("input")) == 4, "the plugin to look at that")
         pi.until(lambda: pi.answered(first) is not None, "the first answer")
@@ -148,14 +164,15 @@ def test_a_compaction_waits_for_each_input_that_comes_while_it_waits(tmp_path: P
 
 def test_a_compaction_that_ends_a_run_meets_no_input_that_was_on_its_way(tmp_path: Path) -> None:
     """The input was to be queued behind the run that the compaction aborts; then it must start one, after it."""
-    with racing(tmp_path, "a-before", compaction_seconds=1) as pi:
+    with racing(tmp_path, "a-before", compaction_seconds=2) as pi:
         mark = pi.mark()
         number = pi.send("prompt", message="Wait.")
         assert pi.home.server.reached.wait(20)
         first = pi.send("prompt", message="In between.", streamingBehavior="followUp")
-        time.sleep(0.2)
+        pi.note("looking", after=mark)
         second = pi.send("prompt", message="/probe compact probe")
-        finish(pi, [number, first, second], mark, runs=2)
+        pi.event("compaction_start", after=mark)
+        finish(pi, [number, first, second, pi.send("prompt", message="/looked")], mark, runs=2)
         assert order(pi.events[mark:]) == ["agent", "compaction", "agent"]
         assert story(pi) == ["Wait.", "", "compaction", "In between.", "answer"]  # the answer was aborted
 

@@ -29,7 +29,7 @@ PLUGIN = """
         if not event.tool_results or ctx.snapshot.checkpoint is not None:
             return None
         ctx.compacting()  # from here on the boundary's deadline is that of a compaction
-        await asyncio.sleep(1.5)
+        await asyncio.sleep(4)
         (result,) = event.tool_result_entry_ids
         details = {"replacementHistory": []}
         draft = CompactionDraft(
@@ -51,7 +51,7 @@ def test_requests_cross_only_with_a_native_checkpoint_and_a_slow_compaction_keep
     script = [call("read", {"path": "notes.txt"}), say("It says hello."), say("Yes.")]
     with live_home(tmp_path, script) as home:
         (home.project / "notes.txt").write_text("hello from the file")
-        home.host_settings(pi={"answerSeconds": 1.0})
+        home.host_settings(pi={"answerSeconds": 3})
         home.plugin(PLUGIN)
         home.install()
         with home.rpc() as pi:

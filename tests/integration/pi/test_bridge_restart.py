@@ -75,7 +75,7 @@ def test_what_cannot_be_started_is_said_within_its_limit_and_tried_again_when_as
             said = pi.slash("/probe entries")
             assert said == "/probe: contexthost is not running (no answer to initialize within 10 s)"
             assert 9 < time.monotonic() - started < 20
-            assert python_sides(pi.process.pid) == []
+            pi.until(lambda: python_sides(pi.process.pid) == [], "its end")
 
             # A user who aborts does not wait for that.
             mark, started = pi.mark(), time.monotonic()
