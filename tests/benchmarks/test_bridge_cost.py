@@ -22,7 +22,6 @@ take.
 from __future__ import annotations
 
 import json
-import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,6 +34,7 @@ from support.figures import report
 from support.gates import percentile
 from support.large import write_large
 from support.live_pi import PiHome, live_home
+from support.memory import peak_bytes, resident_bytes
 from support.model_server import say
 
 ENTRIES = 10_000
@@ -139,12 +139,6 @@ def wrapped(home: PiHome) -> list[str]:
     wrapper = elsewhere / "extensions" / "wrapper.ts"
     wrapper.write_text(WRAPPER)
     return ["-e", str(wrapper)]
-
-
-def resident(pid: int) -> int:
-    """The bytes of memory that a process has."""
-    run = subprocess.run(["ps", "-o", "rss=", "-p", str(pid)], capture_output=True, text=True, check=True)
-    return int(run.stdout) * 1024
 
 
 def large_session(home: PiHome, result_chars: int) -> Path:
@@ -261,22 +255,28 @@ def test_a_turn_at_10_000_entries(tmp_path: Path, setup: Setup) -> None:
 @pytest.mark.parametrize("result_chars", [200, 8_000], ids=["small entries", "large entries"])
 def test_the_memory_of_the_python_side(tmp_path: Path, result_chars: int) -> None:
     """With entries of 370 bytes, where what an entry costs whatever its size counts most, and of 2.3 kB, which is what
-    recorded sessions have on average."""
-    with live_home(tmp_path, lambda _: say("Answer."), window=100_000_000, plugins=["masking"]) as home:
+    recorded sessions have on average. A relay decodes all messages: at its peak the latter hold the gate, too."""
+    with live_home(tmp_path, lambda _: say("Answer."), window=100_000_000, plugins=["masking", "relay"]) as home:
         home.install()
         path = large_session(home, result_chars)
-        used = []
+        used, peaks, told = [], [], ""
         for options in ([], ["--session", str(path)]):
             with home.rpc(*options) as pi:
                 if not options:
                     pi.prompt("Hello.")
+                size = pi.file.stat().st_size
                 pi.slash("/context")  # counts tokens, and so loads the vocabulary and looks at every message
                 python = pi.python_side()
                 assert python is not None
-                used.append(resident(python))
-        baseline, more, size = used[0], used[1] - used[0], path.stat().st_size
+                used.append(resident_bytes(python))
+                told = pi.slash("/relay")
+                peaks.append(peak_bytes(python))
+        assert "nothing to relay" not in told  # as it is for the baseline
+        baseline, more, peak = used[0], used[1] - used[0], peaks[1] - used[0]
         report(
             f"Python side, {ENTRIES:,} entries of {size / ENTRIES:,.0f} bytes: {more / 1e6:.1f} MB over its "
-            f"{baseline / 1e6:.0f} MB for a session of {size / 1e6:.1f} MB, {more / size:.2f} times the session"
+            f"{baseline / 1e6:.0f} MB for a session of {size / 1e6:.1f} MB, {more / size:.2f} times the session; "
+            f"{peak / size:.2f} times at the peak of a relay"
         )
         assert more < 3 * size
+        assert result_chars == 200 or peak < 3 * size

@@ -45,6 +45,13 @@ def _shared(extension: bytes) -> Path:
     return path
 
 
+def _write(path: Path, text: str) -> None:
+    """Writes a file that a Python side may be reading: it finds the old one or the new one whole."""
+    new = path.with_name(f"{path.name}.new")
+    new.write_text(text)
+    new.rename(path)
+
+
 class PiHome:
     """The directories that runs of Pi share."""
 
@@ -85,9 +92,11 @@ class PiHome:
         """Pi's own settings."""
         (self.agent / "settings.json").write_text(json.dumps(pi))
 
-    def host_settings(self, **host: Any) -> None:
-        """``host.json``."""
-        (self.host / "config" / "host.json").write_text(json.dumps({"disabled": self._disabled, **host}))
+    def host_settings(self, *, pi: Json | None = None, **host: Any) -> None:
+        """``host.json``. Unless a test says otherwise Pi waits longer than the usual 2 s for an answer, which a busy
+        machine's pause may take."""
+        settings = {"disabled": self._disabled, "pi": {"answerSeconds": 20, **(pi or {})}, **host}
+        (self.host / "config" / "host.json").write_text(json.dumps(settings))
 
     @property
     def environment(self) -> dict[str, str]:
@@ -105,19 +114,17 @@ class PiHome:
     def plugin(self, source: str, name: str = "probe") -> None:
         """Installs a plugin: a module with this source, known by its entry point."""
         module = f"contexthost_{name}"
-        (self.packages / f"{module}.py").write_text(textwrap.dedent(source))
         info = self.packages / f"{module}-1.0.dist-info"
         info.mkdir(exist_ok=True)
-        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: contexthost-{name}\nVersion: 1.0\n")
-        (info / "entry_points.txt").write_text(f"[contexthost]\n{name} = {module}\n")
+        _write(self.packages / f"{module}.py", textwrap.dedent(source))
+        _write(info / "METADATA", f"Metadata-Version: 2.1\nName: contexthost-{name}\nVersion: 1.0\n")
+        _write(info / "entry_points.txt", f"[contexthost]\n{name} = {module}\n")
 
     def probe(self, **control: Any) -> None:
         """Installs the plugin of `support.probe`, or tells it anew how to behave."""
         self.plugin(Path(__file__).with_name("probe.py").read_text())
         self.probe_data.mkdir(parents=True, exist_ok=True)
-        new = self.probe_data / "control.new"
-        new.write_text(json.dumps(control))
-        new.rename(self.probe_data / "control.json")
+        _write(self.probe_data / "control.json", json.dumps(control))
 
     @property
     def probe_data(self) -> Path:

@@ -100,9 +100,11 @@ class Stage:
 
     def kill(self, python: int) -> None:
         """Kills a Python side whose plugin does nothing wrong any more when it comes back."""
+        with contextlib.suppress(ProcessLookupError):  # it did so itself
+            os.kill(python, signal.SIGSTOP)  # before it finds its fault gone and answers
         self.fault = {}
         self.control()
-        with contextlib.suppress(ProcessLookupError):  # it did so itself
+        with contextlib.suppress(ProcessLookupError):
             os.kill(python, signal.SIGKILL)
 
     def check(self) -> None:

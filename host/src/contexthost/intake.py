@@ -58,6 +58,7 @@ class Intake:
         self._driver = driver
         self._emit = emit
         self._lock = asyncio.Lock()
+        self._release_asked = False
 
     async def take(
         self, text: str, images: tuple[Image, ...], source: Source, streaming: Streaming
@@ -104,6 +105,7 @@ class Intake:
                         turn = self._activity.try_turn(PROMPT)
                     if turn is None and streaming is None:
                         self._activity.require_free()
+                    self._release_asked = False
                     event = InputEvent(
                         text=item.text,
                         images=item.images,
@@ -130,6 +132,8 @@ class Intake:
             hold(self._runtime.session, item)
             self._inbox.held.append(item)
             self._emit(InputQueued(item.text, held=True))
+            if self._release_asked:
+                self.release_held()
             return Prompted("held", item.answer)
         if turn is None and self._activity.busy is not None:
             self._inbox.queue(item)
@@ -162,11 +166,13 @@ class Intake:
         return joined
 
     def release_held(self) -> None:
-        """Sends everything that is held as one input, exactly once; does nothing when nothing is held.
+        """Sends everything that is held as one input, exactly once; does nothing when nothing is held. What plugins are
+        looking at meanwhile is sent as soon as it is held.
 
         Raises:
             Unsupported: there is no model; it stays held.
         """
+        self._release_asked = not self._inbox.held  # whoever has one held may be done before it is held
         if self._inbox.held and not self._activity.ended:
             self._activity.require_model()
             self.send(self._inbox.take_held())

@@ -102,6 +102,36 @@ def test_held_inputs_are_joined_with_their_images_in_order_and_sent_once() -> No
     run(test)
 
 
+@pytest.mark.parametrize("when", ["within the hook", "in the next step", "in a task"])
+def test_a_release_that_comes_before_the_input_is_held_is_not_lost(when: str) -> None:
+    """As of a plugin that holds an input for work which turns out to be none."""
+
+    class Hasty(Holder):
+        @hookimpl
+        def input(self, event: InputEvent, ctx: Context) -> Hold | None:
+            held = super().input(event, ctx)
+            if held and when == "within the hook":
+                self.release()
+            elif held and when == "in the next step":
+                ctx.call_later(0, self.release)
+            elif held:
+                ctx.spawn(self.at_once())
+            return held
+
+        async def at_once(self) -> None:
+            self.release()
+
+    async def test() -> None:
+        async with opened(None, hasty := Hasty()) as host:
+            prompted = await host.prompt("one")
+            assert prompted.disposition == "held"
+            assert (await asyncio.wait_for(prompted.answer(), 30)) is not None
+            assert (await host.prompt("two")).disposition == "started"
+            assert hasty.seen == ["one", "two"]
+
+    run(test)
+
+
 def test_a_held_input_leaves_its_hold_by_the_write_that_sends_it(tmp_path: Path) -> None:
     async def test() -> None:
         holder = Holder()

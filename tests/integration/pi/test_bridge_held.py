@@ -225,3 +225,41 @@ def test_what_a_session_held_when_pi_was_killed_is_not_shown_in_a_fork_of_it(tmp
             assert pi.file != file
         with home.rpc("--session", str(file)) as pi:
             assert pi.note("held back when this session ended").endswith(": keep: this")
+
+
+HASTY = """
+import contexthost
+
+@contexthost.hookimpl
+def input(event, ctx):
+    async def at_once():
+        ctx.release_held()
+
+    if event.source == "extension":
+        return None
+    if event.text == "within the hook":
+        ctx.release_held()
+    elif event.text == "in the next step":
+        ctx.call_later(0, ctx.release_held)
+    else:
+        ctx.spawn(at_once())
+    return contexthost.Hold()
+"""
+"""Has an input held for work that turns out to be none."""
+
+
+def test_a_release_that_reaches_pi_before_the_input_is_held_is_not_lost(tmp_path: Path) -> None:
+    with live_home(tmp_path, lambda _: say("Answer.")) as home:
+        home.plugin(HASTY, "hasty")
+        home.install()
+        with home.rpc() as pi:
+            for text in ("within the hook", "in the next step", "in a task"):
+                pi.prompt(text)
+            assert pi.notes() == []
+            sent = custom(pi.entries(), "contexthost:sent")
+            assert [one["ids"] for one in sent] == [[one["id"]] for one in custom(pi.entries(), "contexthost:held")]
+        assert [texts(request, "user")[-1] for request in home.server.requests] == [
+            "within the hook",
+            "in the next step",
+            "in a task",
+        ]

@@ -96,9 +96,10 @@ UNINTERESTED = """
 UNDECIDED = """
     @hookimpl
     async def provider_headers_wanted(event, ctx):
-        while ctx.model.id == "gpt-5" and not (ctx.data_dir / "decided").exists():
+        model = ctx.model.id
+        while model == "gpt-5" and not (ctx.data_dir / "decided").exists():
             await asyncio.sleep(0.01)
-        ctx.ui.notify(f"not with {ctx.model.id}")
+        ctx.ui.notify(f"not with {model}")
         return False
 """
 

@@ -1214,6 +1214,11 @@ class Inputs {
 
   /** Sends what is held as soon as Pi can take it. */
   release(): void {
+    if (!this.holding && this.pi.inputs.size > 0) {
+      // It may be of an input whose answer is on its way, or here and not yet acted upon.
+      void Promise.allSettled(this.pi.inputs.keys()).then(() => this.holding && this.release());
+      return;
+    }
     if (!this.holding || this.releasing || this.pi.over) return;
     this.releasing = true;
     this.sendHeld();
