@@ -19,6 +19,7 @@ from contexthost.events import (
 from contexthost.messages import Message
 from contexthost.plugins import Chained
 from contexthost.projection import CompactionDraft, ContextEditDraft, CustomDraft, CustomMessageDraft, Draft
+from contexthost.shapes import usage_problem
 from contexthost.text import printable, said_by, shorten
 
 __all__ = [
@@ -130,11 +131,12 @@ def draft_from_pi(value: Mapping[str, Any]) -> Draft:
             details=value.get("details"),
         )
     if kind == "compaction":
+        usage = value.get("usage")
         return CompactionDraft(
             summary=str(value.get("summary") or ""),
             first_kept_entry_id=text_or_none(value.get("firstKeptEntryId")),
             details=value.get("details"),
-            usage=value.get("usage"),
+            usage=usage if usage_problem(usage) is None else None,  # theirs to answer for; nobody asked needs it
         )
     raise InvalidDraft(f"another extension proposes a {kind!r} entry")
 
