@@ -15,7 +15,7 @@ from typing import Any, Final
 __all__ = [
     "content_problem",
     "headers_problem",
-    "images_problem",
+    "input_problem",
     "usage_breaks_pi",
     "usage_problem",
     "whole_usage",
@@ -31,6 +31,8 @@ _PARTS: Final[Mapping[str, Mapping[str, type]]] = {
 
 _COUNTS: Final = ("input", "output", "cacheRead", "cacheWrite")
 _TOKEN: Final = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
+_OF_CONNECTIONS: Final = frozenset({"content-length", "expect", "keep-alive", "transfer-encoding", "upgrade"})
+"""With one of these Pi's HTTP client sends nothing."""
 _VALUE: Final = re.compile(r"[\t\x20-\x7e\x80-\xff]*")
 
 
@@ -55,8 +57,10 @@ def content_problem(content: Any, *, sent: bool = False) -> str | None:
     return None
 
 
-def images_problem(images: Any) -> str | None:
-    """What is wrong with the images of an input."""
+def input_problem(text: Any, images: Any) -> str | None:
+    """What is wrong with an input; Pi would not send it at all."""
+    if not isinstance(text, str):
+        return "its text is none"
     if not isinstance(images, (list, tuple)):
         return "its images are no list"
     if any(not isinstance(image, Mapping) or image.get("type") != "image" for image in images):
@@ -73,6 +77,8 @@ def headers_problem(headers: Mapping[Any, Any]) -> str | None:
     for name, value in headers.items():
         if not isinstance(name, str) or not _TOKEN.fullmatch(name):
             return "the name of a header is not one that HTTP allows"
+        if value is not None and name.lower() in _OF_CONNECTIONS:
+            return f"the header {name} is for who sends the request to set"
         if value is not None and not (isinstance(value, str) and _VALUE.fullmatch(value)):
             return f"the value of the header {name} is not one that HTTP allows"
     return None

@@ -12,8 +12,8 @@ from contexthost.diagnosis import examine, plan_rescue, write_rescue
 from contexthost.projection import ProjectionAuthority
 from contexthost.session import Session
 from support.builder import USAGE_ZERO, SessionBuilder
-from support.live_pi import live_home
-from support.model_server import say
+from support.live_pi import live_home, texts
+from support.model_server import Answer, Received, call, say
 from support.terminal import terminal
 
 SMALL = {"compaction": {"keepRecentTokens": 10, "reserveTokens": 16384}}
@@ -88,3 +88,150 @@ def test_doctor_finds_the_usage_that_a_terminal_ends_with_and_rescues_the_sessio
         with terminal(home, "--session", str(saved)) as screen:
             screen.until(lambda: "Last answer." in screen.text and "faux-1" in screen.text, "the session")
             assert screen.process.poll() is None
+
+
+RESULTS: list[tuple[str, str]] = [
+    ('ToolResult([{"type": "text"}])', "a block of the type text without text"),
+    ('ToolResult([{"type": "text", "text": 5}])', "a block of the type text without text"),
+    ('ToolResult(["a"])', "a content block is not an object with a type"),
+    ('ToolResult([{"text": "x"}])', "a content block is not an object with a type"),
+    ('ToolResult([{"type": "image", "data": "AAAA"}])', "a block of the type image without mimeType"),
+    ('ToolResult([{"type": "file", "data": "AAAA"}])', "a content block is neither text nor an image"),
+    ("ToolResult(None)", "its content is neither text nor a list of blocks"),
+    ('ToolResult("x", details=["a"])', "its details are not an object"),
+    ('"x"', "a str, not a ToolResult"),
+]
+HALF_TOOL = """
+from contexthost import Tool, ToolResult, hookimpl
+
+async def half(arguments, ctx):
+    return [RESULTS][arguments["number"]]
+
+@hookimpl
+def register_tools():
+    return [Tool(name="half", description="Half.", parameters={"type": "object"}, handler=half)]
+"""
+
+
+def test_a_tool_result_that_pi_would_fail_on_is_an_error_that_names_the_plugin(tmp_path: Path) -> None:
+    """Pi keeps results as they are, and would fail at every later prompt and at every opening of the session."""
+
+    def answer(request: Received) -> Answer:
+        """Calls the tool for each of its results, one after the other."""
+        number = len(texts(request, "tool"))
+        return call("half", {"number": number}, f"call_{number}") if number < len(RESULTS) else say("Done.")
+
+    with live_home(tmp_path, answer) as home:
+        home.settings(quietStartup=True)
+        home.plugin(HALF_TOOL.replace("RESULTS", ", ".join(result for result, _ in RESULTS)))
+        home.install()
+        with home.rpc() as pi:
+            pi.prompt("Hello.")
+            pi.prompt("Go on.")
+            told = "Tool half of plugin probe gave a result that cannot be used: "
+            assert texts(home.server.requests[-1], "tool") == [told + problem for _, problem in RESULTS]
+            results = [each["message"] for each in pi.entries() if each.get("message", {}).get("role") == "toolResult"]
+            assert [result["isError"] for result in results] == [True] * len(RESULTS)
+            assert pi.errors() == []
+            file = pi.file
+        with terminal(home, "--session", str(file)) as screen:
+            screen.until(lambda: "Go on." in screen.text and "faux-1" in screen.text, "the session")
+
+
+IMAGES: list[tuple[Any, str]] = [
+    ([5], 'an image is not an object of the type "image"'),
+    ([{"type": "image"}], "a block of the type image without data"),
+    ([{"type": "image", "data": "AAAA", "mimeType": None}], "a block of the type image without mimeType"),
+    ([{"type": "text", "text": "x"}], 'an image is not an object of the type "image"'),
+    (5, "its images are no list"),
+]
+HALF_IMAGES = """
+from contexthost import Command, Transform, hookimpl
+
+IMAGES = [value for value, _ in GIVEN]
+
+@hookimpl(tryfirst=True, specname="input")
+async def on_input(event, ctx):
+    number = event.text.removeprefix("image ")
+    if number.isdigit():
+        return Transform("changed", images=IMAGES[int(number)])
+    return Transform(5) if event.text == "text" else None
+
+async def run(arguments, ctx):
+    ctx.send_user_message("sent", IMAGES[int(arguments)])
+
+@hookimpl
+def register_commands():
+    return [Command(name="half", description="Half.", handler=run)]
+"""
+NEXT = """
+from contexthost import Transform, hookimpl
+
+@hookimpl(trylast=True, specname="input")
+async def on_input(event, ctx):
+    return Transform(event.text + ", seen")
+
+@hookimpl(trylast=True)
+async def before_provider_headers(event, ctx):
+    return {"X-Next": "caf\xe9"}
+"""
+
+
+def test_an_input_that_pi_cannot_send_is_not_made_of_another(tmp_path: Path) -> None:
+    """The answer counts as none: the input is sent as it was, and the next plugin still changes it."""
+    with live_home(tmp_path, lambda _: say("Answer.")) as home:
+        home.plugin(HALF_IMAGES.replace("GIVEN", repr(IMAGES)), "half")
+        home.plugin(NEXT, "next")
+        home.install()
+        with home.rpc() as pi:
+            prompts = [f"image {number}" for number in range(len(IMAGES))] + ["text"]
+            for prompt in prompts:
+                pi.prompt(prompt)
+            assert texts(home.server.requests[-1], "user") == [f"{prompt}, seen" for prompt in prompts]
+            told = "plugin half, hook input: its answer cannot be used: "
+            assert [note for note in pi.notes() if "hook input" in note] == [f"contexthost: {told}{IMAGES[0][1]}"]
+            for number, (_, problem) in enumerate(IMAGES):
+                assert pi.slash(f"/half {number}") == f"/half: half: this message cannot be sent: {problem}"
+            pi.prompt("Hello.")
+            assert texts(home.server.requests[-1], "user")[-2:] == ["text, seen", "Hello., seen"]
+            assert pi.errors() == []
+        log = (home.host / "state" / "pi-bridge.log").read_text()
+        assert [log.count(told + problem) for _, problem in (*IMAGES, (5, "its text is none"))] == [2, 1, 1, 2, 1, 1]
+
+
+HEADERS = """
+from contexthost import hookimpl
+
+SECRET = "sk-" + "hidden"
+HEADERS = [
+    {"x-y": SECRET + "\\nb"}, {"x-y": "\\r" + SECRET}, {"x-y": SECRET + "\\0"}, {"x y": SECRET},
+    {"Bearer " + SECRET: "x"}, {"": SECRET}, {"x-y": SECRET + "\u20ac"}, {"x-y": 5}, {5: "x"}, {"Content-Length": "5"},
+]
+
+@hookimpl(tryfirst=True)
+async def before_provider_headers(event, ctx):
+    number = len([entry for entry in ctx.session.entries if entry.role == "user"]) - 1
+    return HEADERS[number] if number < len(HEADERS) else {"x-y": "good", "user-agent": None}
+"""
+COUNT = 10  # of those headers
+
+
+def test_headers_that_http_does_not_allow_are_left_out_and_not_shown(tmp_path: Path) -> None:
+    """No request would be sent with them. They may be secrets, or keys in the place of a name: nothing quotes them."""
+    with live_home(tmp_path, lambda _: say("Answer.")) as home:
+        home.plugin(HEADERS, "half")
+        home.plugin(NEXT, "next")
+        home.install()
+        with home.rpc() as pi:
+            for number in range(COUNT + 1):
+                pi.prompt(f"Prompt {number}.")
+            (note,) = [note for note in pi.notes() if "hook before_provider_headers" in note]
+            assert note == (
+                "contexthost: plugin half, hook before_provider_headers: its answer cannot be used: "
+                "the value of the header x-y is not one that HTTP allows"
+            )
+            assert pi.errors() == []
+        seen = [{name.lower(): value for name, value in each.headers.items()} for each in home.server.requests]
+        assert [each.get("x-y") for each in seen] == [None] * COUNT + ["good"]
+        assert [each.get("x-next") for each in seen] == ["caf\xe9"] * (COUNT + 1)
+        assert home.holding("sk-hidden") == []
