@@ -359,7 +359,8 @@ class Context(Protocol):
         """Send the input that was held, joined with what arrived meanwhile, exactly once; nothing held: nothing."""
 
     def append_entry(self, custom_type: str, data: Any = None) -> None:
-        """Append a custom entry, which the model does not see. Raises PluginError without a type."""
+        """Append a custom entry, which the model does not see. Raises PluginError without a type, and for
+        data that is nested more than a thousand deep."""
 
     def abort(self) -> None:
         """Abort the current run."""

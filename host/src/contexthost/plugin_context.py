@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from contexthost import paths
 from contexthost.context import AbortSignal, Mode, ModelInfo, Timer, Ui
@@ -15,6 +15,7 @@ from contexthost.errors import PluginError, Unsupported
 from contexthost.history import History
 from contexthost.projection import Snapshot
 from contexthost.session import Entry, Session
+from contexthost.session.entries import is_deep
 from contexthost.shapes import input_problem
 from contexthost.tokens import EffectiveUsage
 
@@ -22,7 +23,9 @@ if TYPE_CHECKING:
     from contexthost.compaction import CompactionSettings
     from contexthost.runtime import Driver, Runtime
 
-__all__ = ["PluginContext", "refuse"]
+__all__ = ["TOO_DEEP", "PluginContext", "refuse"]
+
+TOO_DEEP: Final = "it is nested more than a thousand deep"
 
 
 def refuse(problem: str | None, what: str = "") -> None:
@@ -131,6 +134,7 @@ class PluginContext:
     def append_entry(self, custom_type: str, data: Any = None) -> None:
         if not isinstance(custom_type, str) or not custom_type:
             refuse("it has no type", f"{self._plugin}: this entry cannot be appended")
+        refuse(TOO_DEEP if is_deep(data) else None, f"{self._plugin}: this entry cannot be appended")
         self._driver.append_entry(self._plugin, custom_type, data)
 
     def abort(self) -> None:

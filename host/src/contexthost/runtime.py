@@ -32,10 +32,11 @@ from contexthost.events import (
     TurnEndEvent,
 )
 from contexthost.history import History
-from contexthost.plugin_context import PluginContext, refuse
+from contexthost.plugin_context import TOO_DEEP, PluginContext, refuse
 from contexthost.plugins import Chained, PluginFailure, PluginManager
 from contexthost.projection import CompactionDraft, Draft, ProjectionAuthority
 from contexthost.session import Entry, Session
+from contexthost.session.entries import is_deep
 from contexthost.shapes import headers_problem, input_problem
 from contexthost.timers import WallTimer
 from contexthost.tokens import default_counter
@@ -235,6 +236,7 @@ class Runtime:
         proposers: list[str] = []
 
         def step(seen: _B, answer: Boundary) -> _B:
+            refuse(TOO_DEEP if is_deep(answer.drafts) else None)
             preview = self.authority.preview([*seen.entries, *answer.drafts])  # InvalidDraft: this answer is dropped
             return replace(seen.apply(answer), context=preview)
 
@@ -251,6 +253,7 @@ class Runtime:
 
         def check(plugin: str, answer: Cancel | CompactionResult) -> None:
             if isinstance(answer, CompactionResult):
+                refuse(TOO_DEEP if is_deep(answer) else None)
                 self.authority.validate([compaction_draft(answer)])
 
         return await self.plugins.first(

@@ -11,7 +11,8 @@ from typing import Any, Final
 from contexthost._dispatch import Caught
 from contexthost.context import AbortSignal, Context, Tool, ToolResult
 from contexthost.messages import Message, own_text
-from contexthost.session.entries import encode_json
+from contexthost.plugin_context import TOO_DEEP
+from contexthost.session.entries import is_deep
 from contexthost.shapes import content_problem
 from contexthost.waiting import ABORT_GRACE_SECONDS
 from contexthost.watch import ToolEnded, ToolStarted, WatchEvent
@@ -111,19 +112,14 @@ async def _run(
         problem = call.problem or tool_problem(tool, call.arguments)
         if problem is not None:
             return ToolResult(f"Invalid arguments for {call.name}: {problem}", is_error=True)
-        result = usable_result(plugin, call.name, await tool.handler(call.arguments, context(plugin)))
-        encode_json([result.content, result.details])  # the session could not be written: an error, and no run's end
-        return result
+        return usable_result(plugin, call.name, await tool.handler(call.arguments, context(plugin)))
     return ToolResult(str(caught.error) or type(caught.error).__name__, is_error=True)
 
 
 def usable_result(plugin: str, name: str, result: Any) -> ToolResult:
     """What a plugin's tool gave, with plain blocks and details; an error result that names both where Pi would fail on
     it: it keeps results as they are, and sends them with every request from then on."""
-    if not isinstance(result, ToolResult):
-        problem: str | None = f"a {type(result).__name__}, not a ToolResult"
-    elif (problem := content_problem(result.content, sent=True)) is None and not _are_details(result.details):
-        problem = "its details are not an object"
+    problem = _result_problem(result)
     if problem is not None:
         text = f"Tool {name} of plugin {plugin} gave a result that cannot be used: {problem}"
         return ToolResult(text, is_error=True)
@@ -132,8 +128,14 @@ def usable_result(plugin: str, name: str, result: Any) -> ToolResult:
     return ToolResult(content, bool(result.is_error), details)
 
 
-def _are_details(details: Any) -> bool:
-    return details is None or isinstance(details, Mapping)
+def _result_problem(result: Any) -> str | None:
+    if not isinstance(result, ToolResult):
+        return f"a {type(result).__name__}, not a ToolResult"
+    content: Any = result.content
+    details: Any = result.details
+    if details is not None and not isinstance(details, Mapping):
+        return "its details are not an object"
+    return content_problem(content, sent=True) or (TOO_DEEP if is_deep([content, details]) else None)
 
 
 def tool_problem(tool: Tool, arguments: Mapping[str, Any]) -> str | None:

@@ -235,3 +235,77 @@ def test_headers_that_http_does_not_allow_are_left_out_and_not_shown(tmp_path: P
         assert [each.get("x-y") for each in seen] == [None] * COUNT + ["good"]
         assert [each.get("x-next") for each in seen] == ["caf\xe9"] * (COUNT + 1)
         assert home.holding("sk-hidden") == []
+
+
+DEEP = """
+from contexthost import Boundary, Command, CompactionResult, Tool, ToolResult, hookimpl
+from contexthost.projection import CustomDraft, CustomMessageDraft
+
+deep = []
+for _ in range(6000):
+    deep = [deep]
+drafts = {
+    "first": CustomDraft(custom_type="deep", data=deep),
+    "second": CustomMessageDraft(custom_type="deep", content="x", details=deep),
+}
+
+async def half(arguments, ctx):
+    return ToolResult("x", details={"deep": deep})
+
+async def run(arguments, ctx):
+    ctx.append_entry("deep", deep)
+
+@hookimpl
+async def turn_end(event, ctx):
+    users = [entry for entry in ctx.session.branch() if entry.role == "user"]
+    said = users[-1].message["content"][0]["text"]
+    return Boundary(drafts=(drafts[said],)) if said in drafts else None
+
+@hookimpl
+async def session_before_compact(event, ctx):
+    made = event.preparation
+    return CompactionResult(
+        summary="Deep.", first_kept_entry_id=made.first_kept_entry_id, tokens_before=1, details={"deep": deep}
+    )
+
+@hookimpl
+def register_tools():
+    return [Tool(name="half", description="Half.", parameters={"type": "object"}, handler=half)]
+
+@hookimpl
+def register_commands():
+    return [Command(name="half", description="Half.", handler=run)]
+"""
+
+
+def test_what_is_nested_so_deep_that_pi_cannot_print_it_does_not_reach_it(tmp_path: Path) -> None:
+    """Pi reads any depth, and failed in the middle of the run that it was to write it in: a call without its result."""
+
+    def answer(request: Received) -> Answer:
+        """Calls the tool once, when it is asked to."""
+        asked = request.body["messages"][-1]["role"] == "user" and texts(request, "user")[-1] == "use the tool"
+        return call("half", {}) if asked else say("Answer. " * 50)
+
+    with live_home(tmp_path, answer) as home:
+        home.settings(**SMALL)
+        home.plugin(DEEP)
+        home.install()
+        with home.rpc() as pi:
+            for prompt in ("first", "second", "use the tool"):
+                pi.prompt(prompt)
+            deep = "it is nested more than a thousand deep"
+            told = f"Tool half of plugin probe gave a result that cannot be used: {deep}"
+            assert texts(home.server.requests[-1], "tool") == [told]
+            note = f"contexthost: plugin probe, hook turn_end: its answer cannot be used: {deep}"
+            assert [each for each in pi.notes() if "turn_end" in each] == [note]
+            assert pi.slash("/half") == f"/half: probe: this entry cannot be appended: {deep}"
+            assert pi.ask("compact")["success"]
+            assert pi.note("session_before_compact").endswith(f"its answer cannot be used: {deep}")
+            pi.prompt("Go on.")
+            entries = pi.entries()
+            assert [entry["type"] for entry in entries if entry["type"].startswith("custom")] == []
+            said = [each["message"] for each in entries if each.get("message", {}).get("role") == "assistant"]
+            assert [message["stopReason"] for message in said] == ["stop", "stop", "toolUse", "stop", "stop"]
+            assert pi.errors() == []
+            file = pi.file
+        assert examine(ProjectionAuthority(Session.open(file))).findings == ()
