@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 __all__ = [
+    "block_problem",
     "content_problem",
     "headers_problem",
     "input_problem",
@@ -51,10 +52,17 @@ def content_problem(content: Any, *, sent: bool = False) -> str | None:
             return "a content block is not an object with a type"
         if sent and kind not in ("text", "image"):
             return "a content block is neither text nor an image"
-        for part, wanted in _PARTS.get(kind, {}).items():
-            if not isinstance(block.get(part), wanted):
-                return f"a block of the type {kind} without {part}"
+        problem = block_problem(block)
+        if problem is not None:
+            return problem
     return None
+
+
+def block_problem(block: Mapping[str, Any]) -> str | None:
+    """What is missing in a content block with a type."""
+    parts = _PARTS.get(block["type"], {})
+    missing = next((part for part, wanted in parts.items() if not isinstance(block.get(part), wanted)), None)
+    return None if missing is None else f"a block of the type {block['type']} without {missing}"
 
 
 def input_problem(text: Any, images: Any) -> str | None:
