@@ -138,16 +138,18 @@ def encode_json(value: Any) -> bytes:
 
 
 def is_deep(value: Any) -> bool:
-    """Whether a value is nested about a thousand deep or deeper, or holds itself.
+    """Whether a value is JSON that is nested about a thousand deep or deeper.
 
     Pi reads any depth and can print four thousand; what it cannot print costs it the run that it belongs to.
     """
     try:
-        _encode(value)
-    except RecursionError:
-        return True
+        try:
+            _encode(value)
+        except RecursionError:
+            _refuse_circles(value)
+            return True
     except (TypeError, ValueError, OverflowError):  # no JSON: whoever writes it says so
-        return False
+        pass
     return False
 
 
