@@ -121,8 +121,8 @@ def usable_result(plugin: str, name: str, result: Any) -> ToolResult:
     it: it keeps results as they are, and sends them with every request from then on."""
     problem = _result_problem(result)
     if problem is not None:
-        text = f"Tool {name} of plugin {plugin} gave a result that cannot be used: {problem}"
-        return ToolResult(text, is_error=True)
+        whose = f" of plugin {plugin}" if plugin else ""  # the program's own tools are no plugin's
+        return ToolResult(f"Tool {name}{whose} gave a result that cannot be used: {problem}", is_error=True)
     content = result.content if isinstance(result.content, str) else [dict(block) for block in result.content]
     details = dict(result.details) if result.details is not None else None
     return ToolResult(content, bool(result.is_error), details)
