@@ -134,6 +134,25 @@ def test_a_tool_result_that_is_half_there_is_an_error_that_names_the_plugin(valu
     run(test)
 
 
+def test_a_result_of_the_programs_own_tool_names_no_plugin() -> None:
+    """It belongs to none."""
+
+    async def test() -> None:
+        async def half(arguments: Mapping[str, Any], ctx: Context) -> ToolResult:
+            return ToolResult([{"type": "text"}])
+
+        own = Tool(name="own", description="own", parameters={"type": "object"}, handler=half)
+        model = ScriptedModel([Reply(calls=[ScriptedCall("own")]), "done"])
+        async with Host.open(model=model, tools=[own], installed_plugins=False) as host:
+            await host.prompt("go")
+            [result] = [entry.message for entry in host.session.entries if entry.role == "toolResult"]
+            assert result is not None
+            text = "Tool own gave a result that cannot be used: a block of the type text without text"
+            assert result["content"] == [{"type": "text", "text": text}]
+
+    run(test)
+
+
 def test_blocks_and_details_of_any_mapping_are_kept() -> None:
     """`ToolResult` takes mappings; what is kept is plain."""
 

@@ -3,6 +3,8 @@ is named, and neither the run nor the session is lost."""
 
 from __future__ import annotations
 
+import json
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +13,11 @@ import pytest
 from contexthost.diagnosis import examine, plan_rescue, write_rescue
 from contexthost.projection import ProjectionAuthority
 from contexthost.session import Session
+from contexthost.shapes import usage_breaks_pi, usage_problem, whole_usage
 from support.builder import USAGE_ZERO, SessionBuilder
 from support.live_pi import live_home, texts
 from support.model_server import Answer, Received, call, say
+from support.pi import node, pi_home
 from support.terminal import terminal
 
 SMALL = {"compaction": {"keepRecentTokens": 10, "reserveTokens": 16384}}
@@ -88,6 +92,47 @@ def test_doctor_finds_the_usage_that_a_terminal_ends_with_and_rescues_the_sessio
         with terminal(home, "--session", str(saved)) as screen:
             screen.until(lambda: "Last answer." in screen.text and "faux-1" in screen.text, "the session")
             assert screen.process.poll() is None
+
+
+SUMS = """
+const home = `${process.argv[1]}/node_modules/@earendil-works/pi-coding-agent/dist`;
+const { addUsageToTotals, createUsageTotals } = await import(`${home}/core/usage-totals.js`);
+const { formatTokens } = await import(`${home}/modes/interactive/components/footer.js`);
+const fails = JSON.parse(process.argv[2]).map((usage) => {
+  try {
+    const { cost, ...counts } = createUsageTotals();
+    const totals = { cost, ...counts };
+    addUsageToTotals(totals, usage);
+    for (const name of Object.keys(counts)) if (totals[name]) formatTokens(totals[name]);
+    if (totals.cost) totals.cost.toFixed(3);
+    return false;
+  } catch {
+    return true;
+  }
+});
+console.log(JSON.stringify(fails));
+process.exit();
+"""
+"""Sums up each usage as Pi's terminal does, and says whether that fails."""
+
+
+def test_doctor_finds_just_the_usage_that_pi_fails_on() -> None:
+    """Pi's own sum of every value in every place; what is whole, or made whole, never fails."""
+    values: list[Any] = [None, True, 0, 1.5, "", "1", "y", [], ["y"], {}, {"total": "y"}]
+    usages: list[Any] = [*values, *({"cost": value} for value in values)]
+    usages += [{"cost": {"total": value}} for value in values]
+    for name in USAGE_ZERO:
+        usages += [{**USAGE_ZERO, name: value} for value in values]
+    usages += [whole_usage(usage) for usage in usages]
+    made = subprocess.run(
+        [str(node()), "--input-type=module", "-e", SUMS, str(pi_home()), json.dumps(usages)],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=120,
+    )
+    assert json.loads(made.stdout.splitlines()[-1]) == [usage_breaks_pi(usage) for usage in usages]
+    assert all(usage_problem(usage) is None for usage in usages[len(usages) // 2 :])
 
 
 RESULTS: list[tuple[str, str]] = [
