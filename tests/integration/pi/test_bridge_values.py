@@ -21,6 +21,7 @@ from support.pi import node, pi_home
 from support.terminal import terminal
 
 SMALL = {"compaction": {"keepRecentTokens": 10, "reserveTokens": 16384}}
+PATIENT = {"pi": {"answerSeconds": 30, "heartbeatSeconds": 30}}  # no answer may come too late here
 COMPACTS = """
 from contexthost import CompactionResult, hookimpl
 
@@ -84,7 +85,7 @@ def test_doctor_finds_the_usage_that_a_terminal_ends_with_and_rescues_the_sessio
         assert (finding.kind, finding.mend) == ("bad-usage", "rescue")
         with terminal(home, "--session", str(file)) as screen:
             assert screen.ended() != 0
-            assert "TypeError" in screen.text
+            screen.until(lambda: "TypeError" in screen.text, "the reason")
         authority, after = write_rescue(plan_rescue(file), saved)
         assert after.findings == ()
         kept = [entry.read_usage() or entry.read().get("usage") for entry in authority.session.entries]
@@ -225,6 +226,7 @@ async def before_provider_headers(event, ctx):
 def test_an_input_that_pi_cannot_send_is_not_made_of_another(tmp_path: Path) -> None:
     """The answer counts as none: the input is sent as it was, and the next plugin still changes it."""
     with live_home(tmp_path, lambda _: say("Answer.")) as home:
+        home.host_settings(**PATIENT)
         home.plugin(HALF_IMAGES.replace("GIVEN", repr(IMAGES)), "half")
         home.plugin(NEXT, "next")
         home.install()
@@ -264,6 +266,7 @@ COUNT = 10  # of those headers
 def test_headers_that_http_does_not_allow_are_left_out_and_not_shown(tmp_path: Path) -> None:
     """No request would be sent with them. They may be secrets, or keys in the place of a name: nothing quotes them."""
     with live_home(tmp_path, lambda _: say("Answer.")) as home:
+        home.host_settings(**PATIENT)
         home.plugin(HEADERS, "half")
         home.plugin(NEXT, "next")
         home.install()
@@ -333,6 +336,7 @@ def test_what_is_nested_so_deep_that_pi_cannot_print_it_does_not_reach_it(tmp_pa
 
     with live_home(tmp_path, answer) as home:
         home.settings(**SMALL)
+        home.host_settings(**PATIENT)
         home.plugin(DEEP)
         home.install()
         with home.rpc() as pi:
