@@ -24,7 +24,7 @@ from support.broken import (
     broken_session,
     deep_call,
 )
-from support.builder import SessionBuilder, tool_call
+from support.builder import SessionBuilder, text_block, tool_call
 from support.sessions import sessions
 from support.talk import healthy_session, unpaired
 
@@ -334,6 +334,20 @@ def test_arguments_that_pi_cannot_print_are_taken_out_of_the_call(tmp_path: Path
 
 
 # -- when others write, and without a file ---------------------------------------------------------------------------
+
+
+def test_an_image_without_its_data_is_taken_out(tmp_path: Path) -> None:
+    """Pi sends the word "undefined" in its place, with every request from then on; whole images stay."""
+    image = {"type": "image", "data": "aGk=", "mimeType": "image/png"}
+    build = SessionBuilder()
+    build.user([text_block("look"), image])
+    build.assistant("I look.", calls=[tool_call("c1", "read")])
+    result = build.tool_result("c1", [text_block("found"), {"type": "image", "mimeType": "image/png"}, image])
+    authority = opened(build.write(tmp_path / "s.jsonl"))
+    [finding] = examine(authority).problems
+    assert (finding.kind, finding.entry_id) == ("bad-content", result)
+    assert repair(authority, examine(authority)).findings == ()
+    assert sent(authority)[-1]["content"] == [text_block("found"), image]
 
 
 def test_repair_refuses_when_somebody_wrote_after_the_diagnosis(tmp_path: Path) -> None:

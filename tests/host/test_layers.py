@@ -36,7 +36,8 @@ ORDER: tuple[tuple[str, ...], ...] = (
     ("projection",),
     ("tokens",),
     ("session",),
-    ("bulk", "config", "credentials", "_interrupt", "_settings", "paths", "errors", "messages", "progress", "text"),
+    ("bulk", "config", "credentials", "_interrupt", "_settings", "paths", "errors", "messages", "progress", "shapes",
+     "text"),
     ("data",),
 )
 """The modules and subpackages of `contexthost`, from top to bottom: one may import its own row and the rows below."""

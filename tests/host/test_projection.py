@@ -500,10 +500,13 @@ def refused(authority: ProjectionAuthority, drafts: list[Draft], told: str) -> N
         ({"content": None}, "neither text nor a list"),
         ({"content": 5}, "neither text nor a list"),
         ({"content": ["text"]}, "00000001: .*block"),
-        ({"content": [{"type": "text"}]}, "a text block without text"),
-        ({"content": [{"type": "text", "text": 5}]}, "a text block without text"),
+        ({"content": [{"type": "text"}]}, "a block of the type text without text"),
+        ({"content": [{"type": "text", "text": 5}]}, "a block of the type text without text"),
+        ({"content": [{"type": "image", "data": "AAAA"}]}, "a block of the type image without mimeType"),
+        ({"content": [{"type": "thinking", "text": "x"}]}, "a block of the type thinking without thinking"),
+        ({"content": [{"type": "toolCall", "id": "c", "name": "n"}]}, "a block of the type toolCall without arguments"),
     ],
-    ids=range(7),
+    ids=range(10),
 )
 def test_a_replacement_that_would_break_requests_is_refused(
     build: SessionBuilder, opened: Opened, replacement: Any, told: str
@@ -545,10 +548,78 @@ def test_a_compaction_that_would_lose_everything_is_refused(build: SessionBuilde
     refused(authority, [compact(root, tokens_before=-1)], "tokens_before cannot be negative")
 
 
+COST = {"input": 0, "output": 0, "cacheRead": 0, "cacheWrite": 0, "total": 0.5}
+USAGE = {"input": 1, "output": 2, "cacheRead": 3, "cacheWrite": 4, "totalTokens": 10, "cost": COST}
+
+
+@pytest.mark.parametrize(
+    ("usage", "told"),
+    [
+        ({}, "its input is no number"),
+        ({"input": 1}, "its output is no number"),
+        ([USAGE], "it is not an object"),
+        ("x", "it is not an object"),
+        ({**USAGE, "cacheRead": None}, "its cacheRead is no number"),
+        ({**USAGE, "output": "2"}, "its output is no number"),
+        ({**USAGE, "output": True}, "its output is no number"),
+        ({**USAGE, "totalTokens": float("inf")}, "its totalTokens is no number"),
+        ({**USAGE, "totalTokens": 10**400}, "its totalTokens is no number"),
+        ({**USAGE, "cost": None}, "its cost is not an object"),
+        ({**USAGE, "cost": 0.5}, "its cost is not an object"),
+        ({**USAGE, "cost": {**COST, "total": "y"}}, "its cost.total is no number"),
+        ({**USAGE, "cost": {"total": 1}}, "its cost.input is no number"),
+    ],
+    ids=range(13),
+)
+def test_usage_that_pi_cannot_add_up_is_refused(
+    build: SessionBuilder, opened: Opened, usage: Any, told: str
+) -> None:
+    """Pi's terminal would end with an error at every opening of the session."""
+    root = build.user("root")
+    refused(opened(), [compact(root, usage=usage)], f"usage is not as Pi records it: {told}")
+
+
+def test_usage_as_pi_records_it_is_written_as_it_is(build: SessionBuilder, opened: Opened) -> None:
+    """Keys that Pi may add to it stay, too."""
+    root = build.user("root")
+    usage = {**USAGE, "reasoning": 1, "cost": {**COST, "totalFromProvider": True}}
+    authority = opened()
+    authority.commit([compact(root, usage=usage)])
+    assert authority.session.entries[-1].data["usage"] == usage
+
+
+def test_numbers_that_javascript_does_not_have_are_refused(build: SessionBuilder, opened: Opened) -> None:
+    """Pi would read infinity there, write null, and fail on that."""
+    root = build.user("root")
+    refused(opened(), [compact(root, tokens_before=10**400)], "tokens_before is larger than any context")
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        ([{"type": "image"}], "custom message: a block of the type image without data"),
+        ([{"type": "image", "data": "AAAA", "mimeType": 5}], "a block of the type image without mimeType"),
+        ([{"type": "thinking", "thinking": "x"}], "custom message: a content block is neither text nor an image"),
+        ([{"type": "file", "data": "AAAA", "mimeType": "a/b"}], "a content block is neither text nor an image"),
+        ([{"type": "text", "text": None}], "custom message: a block of the type text without text"),
+    ],
+    ids=range(5),
+)
+def test_a_custom_message_is_text_and_whole_images(
+    build: SessionBuilder, opened: Opened, content: Any, told: str
+) -> None:
+    """Of everything else Pi makes an image without data, which providers refuse at every request."""
+    build.user("u")
+    refused(opened(), [CustomMessageDraft(custom_type="c", content=content)], told)
+
+
 def test_custom_entries_need_a_type_and_content(build: SessionBuilder, opened: Opened) -> None:
     build.user("u")
     authority = opened()
+    number: Any = 5
     refused(authority, [CustomDraft(custom_type="")], "a custom entry needs a type")
+    refused(authority, [CustomDraft(custom_type=number)], "a custom entry needs a type")
+    refused(authority, [CustomMessageDraft(custom_type=number, content="x")], "a custom message needs a type")
     refused(authority, [CustomMessageDraft(custom_type="", content="x")], "a custom message needs a type")
     bad: Any = None
     refused(authority, [CustomMessageDraft(custom_type="c", content=bad)], "neither text nor a list")

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from support.builder import Json, SessionBuilder, encode, text_block, tool_call
+from support.builder import USAGE_ZERO, Json, SessionBuilder, encode, text_block, tool_call
 from support.talk import Talk
 
 __all__ = [
@@ -142,7 +142,7 @@ def _bad_content(talk: Talk) -> None:
     if how == 5:
         talk.say([], text=[text_block("a"), {"type": "thinking"}])
     elif how == 0:
-        build.message({"role": "assistant", "content": "plain text", "stopReason": "stop"})
+        build.message({"role": "assistant", "content": "plain text", "stopReason": "stop", "usage": USAGE_ZERO})
     elif how == 1:
         call = talk.call()
         talk.say([call])
@@ -161,6 +161,29 @@ def _bad_edit(talk: Talk) -> None:
     replacement: Json = talk.random.choice([{}, {"replacement": "text"}, {"replacement": 5}, {"replacement": [1]}])
     talk.build.entry("context_edit", targetId=target, **replacement)
     talk.expect()
+
+
+def _bad_usage(talk: Talk) -> None:
+    rng, build = talk.random, talk.build
+    talk.ask()
+    missing: list[Any] = [None, {}, {"input": 1}, 5, {"input": 1, "cost": {"total": "y"}}, {"cost": None}]
+    usage = rng.choice(missing[2:])  # of an entry of which Pi looks only at usage that is there
+    how = rng.randrange(5)
+    if how == 0:
+        talk.say([], usage=rng.choice(missing))
+    elif how == 1:
+        build.entry("usage", kind="cache_warm", provider="anthropic", model="m", usage=rng.choice(missing))
+    elif how == 2:
+        build.branch_summary("What was tried.", usage=usage)
+    elif how == 3:
+        kept = 1 if talk.version == 1 else talk.users[-1]
+        build.compaction("What was before.", kept, usage=usage)
+    else:
+        call = talk.call()
+        talk.say([call])
+        build.tool_result(call["id"], "found", tool=call["name"], usage=usage)
+    talk.expect()
+    talk.say([])
 
 
 # -- compactions ------------------------------------------------------------------------------------------------------
@@ -344,13 +367,16 @@ _BREAK: dict[str, tuple[Callable[[Talk], None], list[int]]] = {
     "unknown-role": (_unknown_role, _PAIRS),
     "dead-sibling": (_dead_sibling, _TREE),
     "no-header": (_no_header, _TREE),
+    "bad-usage": (_bad_usage, _PAIRS),
 }
 KINDS = tuple(_BREAK)
 MENDED_BY_APPENDING = (
     "orphan-result", "duplicate-result", "late-result", "unanswered-call", "repeated-call", "bad-content",
     "bad-edit", "unknown-kept-id", "empty-summary", "compaction-inside-pair",
 )  # fmt: skip
-MENDED_BY_RESCUE = ("missing-id", "duplicate-id", "missing-parent", "parent-cycle", "no-message", "no-header")
+MENDED_BY_RESCUE = (
+    "missing-id", "duplicate-id", "missing-parent", "parent-cycle", "no-message", "no-header", "bad-usage",
+)  # fmt: skip
 
 
 def broken_session(kind: str, seed: int) -> Broken:

@@ -14,7 +14,10 @@ Content = str | list[Any] | None
 Bytes = bytes  # the builtin, for a class that has a method of this name
 
 START = datetime(2026, 1, 5, 9, 0, tzinfo=UTC)
-USAGE_ZERO: Json = {"input": 0, "output": 0, "cacheRead": 0, "cacheWrite": 0, "totalTokens": 0}
+USAGE_ZERO: Json = {
+    **dict.fromkeys(("input", "output", "cacheRead", "cacheWrite", "totalTokens"), 0),
+    "cost": dict.fromkeys(("input", "output", "cacheRead", "cacheWrite", "total"), 0),
+}
 _LEAF: Any = object()  # "the current leaf", where None already means "no parent"
 _UNSET: Any = object()
 

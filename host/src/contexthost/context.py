@@ -353,13 +353,14 @@ class Context(Protocol):
 
     def send_user_message(self, content: str, images: Sequence[Mapping[str, Any]] = ()) -> None:
         """Send a message as the user would, after the current run if there is one; ``input`` sees it with source
-        ``extension``."""
+        ``extension``. Raises PluginError for images that are no whole blocks, which nobody could send."""
 
     def release_held(self) -> None:
         """Send the input that was held, joined with what arrived meanwhile, exactly once; nothing held: nothing."""
 
     def append_entry(self, custom_type: str, data: Any = None) -> None:
-        """Append a custom entry, which the model does not see."""
+        """Append a custom entry, which the model does not see. Raises PluginError without a type, and for
+        data that is nested more than a thousand deep."""
 
     def abort(self) -> None:
         """Abort the current run."""

@@ -190,9 +190,7 @@ class AgentRun:
         return {**new_answer(model.info), "stopReason": "error", "errorMessage": what}
 
     async def _prepare_headers(self, headers: Mapping[str, str]) -> Mapping[str, str | None]:
-        event = BeforeProviderHeadersEvent(headers=headers)
-        plugins = self._runtime.plugins
-        return (await plugins.chain("before_provider_headers", event, self._runtime.context)).event.headers
+        return (await self._runtime.headers(BeforeProviderHeadersEvent(headers=headers))).event.headers
 
     async def _prepare_body(self, body: Mapping[str, Any]) -> Mapping[str, Any]:
         event = BeforeProviderRequestEvent(payload=body)

@@ -6,22 +6,36 @@ import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from contexthost import paths
 from contexthost.context import AbortSignal, Mode, ModelInfo, Timer, Ui
 from contexthost.credentials import resolve_credential
-from contexthost.errors import Unsupported
+from contexthost.errors import PluginError, Unsupported
 from contexthost.history import History
 from contexthost.projection import Snapshot
 from contexthost.session import Entry, Session
+from contexthost.session.entries import is_deep
+from contexthost.shapes import input_problem
 from contexthost.tokens import EffectiveUsage
 
 if TYPE_CHECKING:
     from contexthost.compaction import CompactionSettings
     from contexthost.runtime import Driver, Runtime
 
-__all__ = ["PluginContext"]
+__all__ = ["TOO_DEEP", "PluginContext", "refuse"]
+
+TOO_DEEP: Final = "it is nested more than a thousand deep"
+
+
+def refuse(problem: str | None, what: str = "") -> None:
+    """Refuses what a plugin gave, if something is wrong with it.
+
+    Raises:
+        PluginError: something is.
+    """
+    if problem is not None:
+        raise PluginError(f"{what}: {problem}" if what else problem)
 
 
 class PluginContext:
@@ -111,12 +125,16 @@ class PluginContext:
         self._runtime.compacting(self._plugin)
 
     def send_user_message(self, content: str, images: Sequence[Mapping[str, Any]] = ()) -> None:
+        refuse(input_problem(content, images), f"{self._plugin}: this message cannot be sent")
         self._driver.send_user_message(self._plugin, content, images)
 
     def release_held(self) -> None:
         self._driver.release_held(self._plugin)
 
     def append_entry(self, custom_type: str, data: Any = None) -> None:
+        if not isinstance(custom_type, str) or not custom_type:
+            refuse("it has no type", f"{self._plugin}: this entry cannot be appended")
+        refuse(TOO_DEEP if is_deep(data) else None, f"{self._plugin}: this entry cannot be appended")
         self._driver.append_entry(self._plugin, custom_type, data)
 
     def abort(self) -> None:

@@ -18,19 +18,26 @@ from contexthost.context import AbortSignal, Mode, ModelInfo, Timer, Ui
 from contexthost.errors import ContexthostError
 from contexthost.events import (
     AgentBeforeSettleEvent,
+    BeforeProviderHeadersEvent,
     Boundary,
     Cancel,
     CompactionResult,
+    Continue,
     Event,
+    Handled,
+    Hold,
     InputEvent,
     SessionBeforeCompactEvent,
+    Transform,
     TurnEndEvent,
 )
 from contexthost.history import History
-from contexthost.plugin_context import PluginContext
+from contexthost.plugin_context import TOO_DEEP, PluginContext, refuse
 from contexthost.plugins import Chained, PluginFailure, PluginManager
 from contexthost.projection import CompactionDraft, Draft, ProjectionAuthority
 from contexthost.session import Entry, Session
+from contexthost.session.entries import is_deep
+from contexthost.shapes import headers_problem, input_problem
 from contexthost.timers import WallTimer
 from contexthost.tokens import default_counter
 
@@ -200,8 +207,25 @@ class Runtime:
         return found[1] if found is not None and isinstance(found[1], Cancel) else None
 
     async def input(self, event: InputEvent) -> Chained[InputEvent]:
-        """Lets the plugins see an input, one after the other, until one handles or holds it."""
-        return await self.plugins.chain("input", event, self.context)
+        """Lets the plugins see an input, one after the other, until one handles or holds it. An answer that would make
+        an input of it that cannot be sent is told as that plugin's failure and left out."""
+
+        def step(seen: InputEvent, answer: Continue | Transform | Handled | Hold) -> InputEvent:
+            if isinstance(answer, Transform):
+                refuse(input_problem(answer.text, () if answer.images is None else answer.images))
+            return seen.apply(answer)
+
+        return await self.plugins.chain("input", event, self.context, apply=step)
+
+    async def headers(self, event: BeforeProviderHeadersEvent) -> Chained[BeforeProviderHeadersEvent]:
+        """Lets the plugins set the headers of a request, one after the other. An answer with one that HTTP does not
+        allow is told as that plugin's failure and left out: with it no request would be sent at all."""
+
+        def step(seen: BeforeProviderHeadersEvent, answer: Mapping[str, str | None]) -> BeforeProviderHeadersEvent:
+            refuse(headers_problem(answer))
+            return seen.apply(answer)
+
+        return await self.plugins.chain("before_provider_headers", event, self.context, apply=step)
 
     async def boundary(self, hook: str, event: _B, *, timeout_seconds: float | None = None) -> BoundaryOutcome:
         """Collects drafts at ``turn_end`` or ``agent_before_settle``; nothing is appended here.
@@ -212,6 +236,7 @@ class Runtime:
         proposers: list[str] = []
 
         def step(seen: _B, answer: Boundary) -> _B:
+            refuse(TOO_DEEP if is_deep(answer.drafts) else None)
             preview = self.authority.preview([*seen.entries, *answer.drafts])  # InvalidDraft: this answer is dropped
             return replace(seen.apply(answer), context=preview)
 
@@ -228,6 +253,7 @@ class Runtime:
 
         def check(plugin: str, answer: Cancel | CompactionResult) -> None:
             if isinstance(answer, CompactionResult):
+                refuse(TOO_DEEP if is_deep(answer) else None)
                 self.authority.validate([compaction_draft(answer)])
 
         return await self.plugins.first(

@@ -11,10 +11,13 @@ from typing import Any, Final
 from contexthost._dispatch import Caught
 from contexthost.context import AbortSignal, Context, Tool, ToolResult
 from contexthost.messages import Message, own_text
+from contexthost.plugin_context import TOO_DEEP
+from contexthost.session.entries import is_deep
+from contexthost.shapes import content_problem
 from contexthost.waiting import ABORT_GRACE_SECONDS
 from contexthost.watch import ToolEnded, ToolStarted, WatchEvent
 
-__all__ = ["ToolCall", "run_tools", "tool_calls", "tool_problem"]
+__all__ = ["ToolCall", "run_tools", "tool_calls", "tool_problem", "usable_result"]
 
 ABORTED: Final = "Operation aborted"
 """The result of a call that an abort kept from ending, as Pi words it."""
@@ -109,11 +112,30 @@ async def _run(
         problem = call.problem or tool_problem(tool, call.arguments)
         if problem is not None:
             return ToolResult(f"Invalid arguments for {call.name}: {problem}", is_error=True)
-        result = await tool.handler(call.arguments, context(plugin))
-        if isinstance(result, ToolResult):
-            return result
-        return ToolResult(f"Tool {call.name} gave a {type(result).__name__}, not a ToolResult", is_error=True)
+        return usable_result(plugin, call.name, await tool.handler(call.arguments, context(plugin)))
     return ToolResult(str(caught.error) or type(caught.error).__name__, is_error=True)
+
+
+def usable_result(plugin: str, name: str, result: Any) -> ToolResult:
+    """What a plugin's tool gave, with plain blocks and details; an error result that names both where Pi would fail on
+    it: it keeps results as they are, and sends them with every request from then on."""
+    problem = _result_problem(result)
+    if problem is not None:
+        whose = f" of plugin {plugin}" if plugin else ""  # the program's own tools are no plugin's
+        return ToolResult(f"Tool {name}{whose} gave a result that cannot be used: {problem}", is_error=True)
+    content = result.content if isinstance(result.content, str) else [dict(block) for block in result.content]
+    details = dict(result.details) if result.details is not None else None
+    return ToolResult(content, bool(result.is_error), details)
+
+
+def _result_problem(result: Any) -> str | None:
+    if not isinstance(result, ToolResult):
+        return f"a {type(result).__name__}, not a ToolResult"
+    content: Any = result.content
+    details: Any = result.details
+    if details is not None and not isinstance(details, Mapping):
+        return "its details are not an object"
+    return content_problem(content, sent=True) or (TOO_DEEP if is_deep([content, details]) else None)
 
 
 def tool_problem(tool: Tool, arguments: Mapping[str, Any]) -> str | None:

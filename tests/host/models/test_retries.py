@@ -171,6 +171,17 @@ def test_the_hooks_of_a_request_run_once_for_all_attempts() -> None:
     assert calls == ["headers", "body"]
 
 
+def test_headers_of_a_hook_are_sent_as_latin_1() -> None:
+    """All that HTTP allows there; a value beyond ASCII failed every request."""
+
+    async def headers(given: Any) -> Any:
+        return {**given, "X-Mine": "caf\xe9"}
+
+    with ModelServer([say("yes")]) as server:
+        assert asked(server, request=ModelRequest(messages=HELLO, prepare_headers=headers)) == ("stop", [])
+        assert server.requests[0].headers["x-mine"] == "caf\xe9"
+
+
 def test_what_a_hook_raises_is_raised() -> None:
     async def broken(_: Any) -> Any:
         raise RuntimeError("of the hook")

@@ -1,4 +1,5 @@
-"""Content that Pi fails on: it expects lists of blocks with all their parts, and looks into each without a check."""
+"""Content that Pi fails on: it expects lists of blocks with all their parts, and looks into each without a check. Of an
+image without its data it makes a request that providers refuse."""
 
 from __future__ import annotations
 
@@ -6,6 +7,7 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from contexthost.projection import ProjectedEntry
+from contexthost.shapes import block_problem
 
 __all__ = ["MAX_DEPTH", "broken_edits", "clean_blocks", "content_edits", "nested_too_deeply"]
 
@@ -14,14 +16,12 @@ _EDITABLE: Final = _TEXT_TOO | {"assistant", "toolResult"}
 MAX_DEPTH: Final = 4_000
 """How deep a call's arguments may be nested: Node 24 parses any depth, but prints 4,446 at most, on an empty stack."""
 
-_TEXT_PARTS: Final = {"text": "text", "thinking": "thinking"}  # type of block → the part that must be text
-
 
 def clean_blocks(role: Any, content: Any) -> list[Any] | None:
     """What can be shown of a message's content, as blocks; None when Pi can take the content as it is.
 
     Text becomes a text block, a call without arguments, or with some that are nested too deeply for Pi, gets none, one
-    without a name is called "unknown"; whatever is not a block is left out.
+    without a name is called "unknown"; whatever is not a whole block is left out.
     """
     if not isinstance(role, str) or role not in _EDITABLE or (isinstance(content, str) and role in _TEXT_TOO):
         return None
@@ -37,15 +37,12 @@ def _clean(block: Any) -> dict[str, Any] | None:
     kind = block.get("type") if isinstance(block, dict) else None
     if not isinstance(kind, str):
         return None
-    part = _TEXT_PARTS.get(kind)
-    if part is not None and not isinstance(block.get(part), str):
-        return None
     if kind == "toolCall":
         missing: dict[str, Any] = {} if isinstance(block.get("name"), str) else {"name": "unknown"}
         if not isinstance(block.get("arguments"), dict) or nested_too_deeply(block["arguments"]):
             missing["arguments"] = {}
         return {**block, **missing}
-    return dict(block)
+    return dict(block) if block_problem(block) is None else None
 
 
 def nested_too_deeply(value: Any) -> bool:

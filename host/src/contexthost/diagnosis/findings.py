@@ -207,7 +207,7 @@ def _of_content(session: Session, contents: Iterable[str], edits: Mapping[str, R
             kind="bad-content", mend="append", entry_id=entry_id,
             problem=f"a call's arguments are nested more than {MAX_DEPTH:,} deep" if deep
             else "the message's content is not what Pi expects: a list of blocks with all their parts",
-            model_sees="Nothing at all: Pi fails when it builds a request or counts tokens.",
+            model_sees="Nothing at all: Pi fails when it builds a request or counts tokens, or providers refuse it.",
             repair=f"Append a context edit that gives entry {entry_id} the same content as whole blocks"
             + (", and the call no arguments." if deep else "."),
             drafts=(ContextEditDraft(target_id=entry_id, replacement=edits[entry_id]),),

@@ -11,7 +11,8 @@ How entries are chained again, in the order of the file:
 4. A parent that is missing, is not text, or would close a circle is replaced by the saved entry before it in the file.
    A parent that is null stays null: that is how Pi begins a second root.
 5. A message with content that Pi fails on gets what `contexthost.diagnosis.content.clean_blocks` makes of it; a
-   command of the user without its text or output gets an empty one.
+   command of the user without its text or output gets an empty one. Usage that Pi cannot add up gets 0 for what is no
+   number.
 6. In a version 1 file, which has no parents, each entry follows the one before it.
 
 The result is then repaired as ``--repair`` would (see `contexthost.diagnosis.findings`).
@@ -31,6 +32,7 @@ from contexthost.diagnosis.chain import Chain, Saved
 from contexthost.diagnosis.content import clean_blocks
 from contexthost.diagnosis.findings import Diagnosis, examine
 from contexthost.diagnosis.lines import BOM, Line, read_lines, salvage
+from contexthost.diagnosis.usages import with_whole_usage
 from contexthost.errors import SessionFormatError, SessionNotFound, SessionWriteError
 from contexthost.messages import js_json
 from contexthost.projection import ProjectionAuthority
@@ -195,7 +197,7 @@ def _entry(one: Saved, chain: Chain, version: int) -> dict[str, Any]:
         _migrate_index(data, chain)
     if isinstance(data.get("message"), dict):
         data["message"] = _whole_message(data["message"], version)
-    return {**made, **data}
+    return with_whole_usage({**made, **data})
 
 
 def _whole_message(message: dict[str, Any], version: int) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from typing import Any, Final
 from contexthost.diagnosis.finding import Finding
 from contexthost.diagnosis.lines import Line, Survey
 from contexthost.diagnosis.siblings import dead_siblings
+from contexthost.diagnosis.usages import broken_usages
 from contexthost.messages import js_json, js_truthy
 from contexthost.projection import CustomDraft, Draft
 from contexthost.session import Entry, Session
@@ -40,6 +41,7 @@ def examine_structure(session: Session, branch: Sequence[Entry] | None, lines: S
     for entry in session.entries:
         if entry.type == "message":
             yield from _message(entry, id(entry) in on_branch, line_of.get(entry.position, 0))
+    yield from broken_usages(session.entries, line_of)
     if branch is not None:
         yield from dead_siblings(session, branch, line_of)
 

@@ -208,7 +208,7 @@ class _Exchange:
         timeout = httpx.Timeout(times.idle, connect=times.connect, pool=times.connect)
         try:
             async with self.transport.http().stream(
-                "POST", self.url, headers=dict(headers), content=content, timeout=timeout
+                "POST", self.url, headers=httpx.Headers(dict(headers), "latin-1"), content=content, timeout=timeout
             ) as response:
                 if not response.is_success:
                     raise refusal(response, await _error_body(response), self.error_prefix)

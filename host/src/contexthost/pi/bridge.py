@@ -353,7 +353,7 @@ class Bridge:
         arguments = message.event.get("arguments")
         assert self._runtime is not None
         answer = tool.handler(arguments if isinstance(arguments, dict) else {}, self._runtime.context(plugin))
-        return tool_result_to_pi(await answer)
+        return tool_result_to_pi(plugin, tool.name, await answer)
 
     async def _run_command(self, message: Message) -> Any:
         plugin, command = self._named(self._commands, message, "command")

@@ -92,8 +92,9 @@ function jsonOf(message: any): string {
 
 /**
  * The fields of what the Python side sends, in the events of its own methods and in its answers to ours; a `?` marks
- * those that may be missing or null. All is looked at when it comes: a wrong value would fail later, in a timer of ours
- * or where Pi draws it, and end Pi. What is only true or false does no harm.
+ * those that may be missing or null. All is looked at when it comes: a value of another type would fail later, in a
+ * timer of ours or where Pi draws it, and end Pi. What is only true or false does no harm. What is in the lists and
+ * objects, blocks, images, headers, usage, entries, the Python side has looked at: it knows whose they are, and says it.
  */
 const FIELDS: Record<string, Record<string, string>> = {
   "ui/notify": { message: "string", level: "string" },

@@ -150,7 +150,7 @@ class Hooks:
         return self._cancel_answer(await self._runtime.ask_cancel("session_before_fork", asked))
 
     def _cancel_answer(self, cancel: Cancel | None) -> Any:
-        return {} if cancel is None else {"cancel": True, "reason": cancel.reason}
+        return {} if cancel is None else {"cancel": True, "reason": text_or_none(cancel.reason)}
 
     async def _tree(self, event: Payload) -> Any:
         summary = event.get("summaryEntryId")
@@ -303,12 +303,12 @@ class Hooks:
             hook, asked, timeout_seconds=self._runtime.settings.values.compactionTimeoutSeconds
         )
         drafts = outcome.drafts[len(theirs) :]
-        return {"entries": [draft_to_pi(draft) for draft in drafts], "continue": outcome.continue_run}
+        return {"entries": [draft_to_pi(draft) for draft in drafts], "continue": bool(outcome.continue_run)}
 
     async def _headers(self, event: Payload) -> Any:
         given = event.get("headers")
         asked = BeforeProviderHeadersEvent(headers=given if isinstance(given, dict) else {})
-        chained = await self._runtime.plugins.chain("before_provider_headers", asked, self._runtime.context)
+        chained = await self._runtime.headers(asked)
         changed: dict[str, str | None] = {}
         for _, answer in chained.answers:
             changed.update(answer)

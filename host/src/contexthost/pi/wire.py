@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal, cast
 
 from contexthost.compaction import CompactionSettings
-from contexthost.context import ModelInfo, ToolResult
+from contexthost.context import ModelInfo
 from contexthost.errors import InvalidDraft
 from contexthost.events import (
     Cancel,
@@ -19,7 +19,9 @@ from contexthost.events import (
 from contexthost.messages import Message
 from contexthost.plugins import Chained
 from contexthost.projection import CompactionDraft, ContextEditDraft, CustomDraft, CustomMessageDraft, Draft
+from contexthost.shapes import usage_problem
 from contexthost.text import printable, said_by, shorten
+from contexthost.toolbox import usable_result
 
 __all__ = [
     "compaction_to_pi",
@@ -130,11 +132,12 @@ def draft_from_pi(value: Mapping[str, Any]) -> Draft:
             details=value.get("details"),
         )
     if kind == "compaction":
+        usage = value.get("usage")
         return CompactionDraft(
             summary=str(value.get("summary") or ""),
             first_kept_entry_id=text_or_none(value.get("firstKeptEntryId")),
             details=value.get("details"),
-            usage=value.get("usage"),
+            usage=usage if usage_problem(usage) is None else None,  # theirs to answer for; nobody asked needs it
         )
     raise InvalidDraft(f"another extension proposes a {kind!r} entry")
 
@@ -167,7 +170,8 @@ def compaction_to_pi(plugin: str, answer: Cancel | CompactionResult) -> dict[str
     """A plugin's answer to ``session_before_compact``."""
     if isinstance(answer, Cancel):
         # Pi shows the reason as it is, and its user has to know whose it is.
-        return {"cancel": True, "reason": said_by(plugin, answer.reason) if answer.reason else ""}
+        reason = text_or_none(answer.reason)
+        return {"cancel": True, "reason": said_by(plugin, reason) if reason else ""}
     compaction = _without_none(
         summary=answer.summary,
         firstKeptEntryId=answer.first_kept_entry_id,
@@ -192,7 +196,7 @@ def input_to_pi(event: InputEvent, chained: Chained[InputEvent]) -> dict[str, An
         action = "transform"
     if not changed:
         return {"action": action}
-    return {"action": action, "text": seen.text, "images": list(seen.images)}
+    return {"action": action, "text": seen.text, "images": [dict(image) for image in seen.images]}
 
 
 def failure_to_pi(text: str) -> str:
@@ -200,8 +204,9 @@ def failure_to_pi(text: str) -> str:
     return shorten(printable(text), 2_000)
 
 
-def tool_result_to_pi(result: ToolResult) -> dict[str, Any]:
-    """A tool's result with its content as blocks."""
+def tool_result_to_pi(plugin: str, name: str, given: Any) -> dict[str, Any]:
+    """What a plugin's tool gave, checked, with its content as blocks."""
+    result = usable_result(plugin, name, given)
     content: Sequence[Mapping[str, Any]]
     content = [{"type": "text", "text": result.content}] if isinstance(result.content, str) else list(result.content)
     return {"content": content, "isError": result.is_error, "details": result.details}

@@ -12,10 +12,13 @@ from contexthost.projection.drafts import CompactionDraft, ContextEditDraft, Cus
 from contexthost.projection.overlay import EntrySource
 from contexthost.projection.snapshot import Snapshot
 from contexthost.session.entries import encode_json
+from contexthost.shapes import content_problem, usage_problem
 
 __all__ = ["check_draft", "check_pairs"]
 
 _EDITABLE_ROLES: Final = frozenset({"user", "assistant", "toolResult"})
+_LARGEST: Final = 2**53 - 1
+"""JavaScript has no larger integers one by one, and infinity for the largest, which Pi would write as null."""
 
 
 def check_draft(draft: Draft, snapshot: Snapshot, session: EntrySource) -> None:
@@ -29,16 +32,19 @@ def check_draft(draft: Draft, snapshot: Snapshot, session: EntrySource) -> None:
     elif isinstance(draft, CompactionDraft):
         _check_compaction(draft, snapshot, session)
     elif isinstance(draft, CustomMessageDraft):
-        if not draft.custom_type:
-            raise InvalidDraft("a custom message needs a type")
-        _check_content(draft.content, "custom message")
+        _check_type(draft.custom_type, "a custom message needs a type")
+        _check_content(draft.content, "custom message", sent=True)
         _check_json(draft.details, "a custom message's details")
     elif isinstance(draft, CustomDraft):
-        if not draft.custom_type:
-            raise InvalidDraft("a custom entry needs a type")
+        _check_type(draft.custom_type, "a custom entry needs a type")
         _check_json(draft.data, "a custom entry's data")
     else:
         raise InvalidDraft(f"{draft!r} is not a draft")
+
+
+def _check_type(custom_type: Any, problem: str) -> None:
+    if not isinstance(custom_type, str) or not custom_type:
+        raise InvalidDraft(problem)
 
 
 def _check_edit(draft: ContextEditDraft, snapshot: Snapshot, session: EntrySource) -> None:
@@ -55,18 +61,11 @@ def _check_edit(draft: ContextEditDraft, snapshot: Snapshot, session: EntrySourc
         raise InvalidDraft(f"entry {draft.target_id} does not contribute editable model content")
 
 
-def _check_content(content: Any, what: str) -> None:
-    """Pi takes any array; a block that is not an object would break every later request."""
-    if isinstance(content, str):
-        return
-    if not isinstance(content, list):
-        raise InvalidDraft(f"{what}: its content is neither text nor a list of blocks")
-    for block in content:
-        kind = block.get("type") if isinstance(block, dict) else None
-        if not isinstance(kind, str):
-            raise InvalidDraft(f"{what}: a content block is not an object with a type")
-        if kind == "text" and not isinstance(block.get("text"), str):
-            raise InvalidDraft(f"{what}: a text block without text")
+def _check_content(content: Any, what: str, *, sent: bool = False) -> None:
+    """Pi takes any array; a block that is only half there would break every later request."""
+    problem = content_problem(content, sent=sent)
+    if problem is not None:
+        raise InvalidDraft(f"{what}: {problem}")
 
 
 def _check_json(value: Any, what: str) -> None:
@@ -87,8 +86,13 @@ def _check_compaction(draft: CompactionDraft, snapshot: Snapshot, session: Entry
         raise InvalidDraft(f"a compaction's tokens_before must be a whole number, not {tokens!r}")
     if tokens is not None and tokens < 0:
         raise InvalidDraft("a compaction's tokens_before cannot be negative")
+    if tokens is not None and tokens > _LARGEST:
+        raise InvalidDraft("a compaction's tokens_before is larger than any context")
     _check_json(draft.details, "a compaction's details")
     _check_json(draft.usage, "a compaction's usage")
+    problem = usage_problem(draft.usage) if draft.usage is not None else None
+    if problem is not None:
+        raise InvalidDraft(f"a compaction's usage is not as Pi records it: {problem}")
     if first is None:
         return
     if not isinstance(first, str):

@@ -13,7 +13,7 @@ from contexthost.errors import SessionFormatError
 from contexthost.messages import js_json
 from contexthost.session.deep import loads_deep
 
-__all__ = ["Entry", "MalformedLine", "decode_json", "encode_json"]
+__all__ = ["Entry", "MalformedLine", "decode_json", "encode_json", "is_deep"]
 
 CURRENT_VERSION: Final = 3
 """The version of Pi's session format that is written (Pi 1.6.0)."""
@@ -135,6 +135,22 @@ def encode_json(value: Any) -> bytes:
             raise SessionFormatError(f"this value cannot be written as JSON: {error}") from None
     except (TypeError, ValueError, OverflowError) as error:
         raise SessionFormatError(f"this value cannot be written as JSON: {error}") from None
+
+
+def is_deep(value: Any) -> bool:
+    """Whether a value is JSON that is nested about a thousand deep or deeper.
+
+    Pi reads any depth and can print four thousand; what it cannot print costs it the run that it belongs to.
+    """
+    try:
+        try:
+            _encode(value)
+        except RecursionError:
+            _refuse_circles(value)
+            return True
+    except (TypeError, ValueError, OverflowError):  # no JSON: whoever writes it says so
+        pass
+    return False
 
 
 def _refuse_circles(value: Any) -> None:
