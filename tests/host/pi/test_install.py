@@ -143,7 +143,9 @@ def test_status_starts_python_as_the_extension_does_whatever_the_environment_say
         ([1], "1 cannot be started"),
         (["a\0b"], "cannot be started: embedded null byte"),
         (["echo", "1"], "no answer"),
-        (["echo", '{"error": 5}'], "5"),
+        (["echo", '{"id": 1, "error": {"code": 5, "message": "five"}}'], "five"),
+        (["echo", '{"id": 2, "result": {}}'], "no answer"),
+        (["yes", "{}"], "no answer among the first 1000 lines"),
         (["head", "-c", "9000000", "/dev/zero"], "Separator is not found"),
     ],
 )
@@ -157,6 +159,59 @@ def test_status_says_what_is_wrong_whatever_the_extension_starts(
     run = pi_home_dir.contexthost("pi", "status", check=False)
     assert (run.returncode, run.stderr) == (1, "")
     assert re.search(f"^Python side  does not answer: .*{why}", run.stdout, re.M)
+
+
+BROKEN = """
+import sys
+from contexthost import Command, hookimpl
+
+async def handler(arguments, ctx): ...
+
+print("x" * 200_000, file=sys.stderr)  # more than a pipe holds
+
+@hookimpl
+def register_tools():
+    raise OSError("no tools today")
+
+@hookimpl
+def register_commands():
+    return [Command(name="", description="", handler=handler), Command(name="good", description="", handler=handler)]
+"""
+
+
+def test_a_plugin_that_fails_is_told_of_and_the_python_side_answers(pi_home_dir: PiHome) -> None:
+    """What the Python side tells before its answer is not taken for the answer, and however much a plugin prints, it
+    gets to one; `pi install` names the plugin, too, and writes what is left of it."""
+    pi_home_dir.plugin(BROKEN, "broken")
+    told = [
+        "plugin broken, hook register_tools: OSError: no tools today",
+        "plugin broken, hook register_commands: Command '': the name is empty",
+    ]
+    assert pi_home_dir.contexthost("pi", "install").stderr.splitlines()[-2:] == [f"warning: {text}" for text in told]
+    run = pi_home_dir.contexthost("pi", "status")
+    assert run.stdout.splitlines()[3:7] == [
+        "manifest     the tools and commands of the plugins installed now",
+        "Python side  answers",
+        *(f"it tells     contexthost: {text}" for text in told),
+    ]
+    status = json.loads(pi_home_dir.contexthost("pi", "status", "--json").stdout)
+    assert (status["answers"], status["problem"]) == (True, None)
+    assert status["told"] == [f"contexthost: {text}" for text in told]
+    assert ("ok", "its Python side answers") in bridge_checks(pi_home_dir)[1]
+
+    path = pi_home_dir.agent / "extensions" / "contexthost.ts"
+    names = [command["name"] for command in json.loads(re.findall("^  commands: (.*),$", path.read_text(), re.M)[0])]
+    assert "good" in names
+    assert "" not in names
+
+
+def test_a_plugin_that_cannot_be_imported_is_told_of_by_status(pi_home_dir: PiHome) -> None:
+    """It is what the Python side answers the greeting with, and what Pi would show."""
+    pi_home_dir.install()
+    pi_home_dir.plugin("import no_such_thing", "gone")
+    (told,) = json.loads(pi_home_dir.contexthost("pi", "status", "--json").stdout)["told"]
+    assert "gone" in told
+    assert "no_such_thing" in told
 
 
 def test_what_is_no_file_is_never_waited_for(pi_home_dir: PiHome) -> None:
