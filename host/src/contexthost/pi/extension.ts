@@ -1361,10 +1361,18 @@ function joined(items: { text: string }[]): string {
 /** The plugins' tools and commands, as Pi has them. */
 class Tools {
   private inactive: string[] = []; // taken from the model
+  private readonly refused: string[] = []; // what Pi did not take, and why
 
   constructor(private readonly pi: Pi, private readonly python: PythonSide) {
-    for (const tool of INSTALLED.tools) this.registerTool(tool);
-    for (const command of INSTALLED.commands) this.registerCommand(command);
+    for (const tool of INSTALLED.tools) this.attempt(tool.name, () => this.registerTool(tool));
+    for (const command of INSTALLED.commands) this.attempt(`/${command.name}`, () => this.registerCommand(command));
+  }
+
+  /** Tells what Pi did not take; there is nobody to tell before the session starts. */
+  begin(): void {
+    if (this.refused.length === 0) return;
+    const note = `contexthost: Pi does not take ${this.refused.join("; ")}. The rest of the plugins works.`;
+    this.pi.tellOnce("refused", note, "warning");
   }
 
   /** Takes these, or all, from the model. */
@@ -1380,6 +1388,15 @@ class Tools {
   reactivate(): void {
     if (this.inactive.length > 0) this.pi.api.setActiveTools([...this.pi.api.getActiveTools(), ...this.inactive]);
     this.inactive = [];
+  }
+
+  /** What Pi throws at an extension while it loads it ends Pi. */
+  private attempt(what: string, register: () => void): void {
+    try {
+      register();
+    } catch (error) {
+      this.refused.push(`${what} (${reasonOf(error)})`);
+    }
   }
 
   private registerTool(tool: { name: string; description: string; parameters: any }): void {
@@ -1494,6 +1511,7 @@ class Session implements Served {
     if (this.begun) return; // of two reloads at once Pi starts the second one's instance twice
     this.begun = true;
     this.pi.ctx = ctx;
+    this.tools.begin();
     this.inputs.begin(event.reason);
     this.python.begin({ reason: event.reason, previousSessionFile: event.previousSessionFile });
   }
