@@ -125,6 +125,25 @@ def test_status_asks_the_python_that_pi_starts_and_not_the_one_that_asks(
     assert status["problem"].startswith("Pi's extension speaks protocol 7, contexthost ")
 
 
+def test_the_time_for_the_start_is_written_into_the_extension_and_status_says_when_it_is_another(
+    pi_home_dir: PiHome, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Pi must know it before Python answers; asked of this Python as of another one."""
+    path = pi_home_dir.install()
+    assert "\n  startSeconds: 10.0,\n" in path.read_text()
+    pi_home_dir.host_settings(pi={"startSeconds": 25})
+    outdated = "manifest     out of date: run `contexthost pi install` again"
+    assert pi_home_dir.contexthost("pi", "status", check=False).stdout.splitlines()[3] == outdated
+    pi_home_dir.install()
+    assert "\n  startSeconds: 25.0,\n" in path.read_text()
+    current = "manifest     the tools and commands of the plugins installed now"
+    assert pi_home_dir.contexthost("pi", "status").stdout.splitlines()[3] == current
+
+    monkeypatch.setattr(sys, "executable", "/elsewhere/bin/python")  # Pi starts the one that installed
+    pi_home_dir.host_settings(pi={"startSeconds": 0.5})
+    assert pi_home_dir.contexthost("pi", "status", check=False).stdout.splitlines()[3] == outdated
+
+
 def test_status_starts_python_as_the_extension_does_whatever_the_environment_says(
     pi_home_dir: PiHome, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -54,14 +54,15 @@ class NotOurs(ContexthostError):
 class Installed:
     """What an installed extension says of itself.
 
-    ``digest`` tells its manifest, the tools and commands of the plugins, from another; ``intact`` is whether the file
-    is as it was written.
+    ``digest`` tells its manifest, the tools and commands of the plugins, from another; ``start_seconds`` is how long it
+    waits for Python to start, None where it does not say so; ``intact`` is whether the file is as it was written.
     """
 
     path: Path
     version: str
     command: tuple[str, ...]
     digest: str
+    start_seconds: float | None
     protocol: int
     intact: bool
 
@@ -71,10 +72,10 @@ class Status:
     """How the bridge stands in Pi.
 
     ``installed`` is None where it is not there. ``problem`` says why the Python side does not answer; None: it does.
-    ``current`` is whether version and manifest are those of the Python that Pi starts, which need not be this one;
-    None: it does not answer, so nobody knows. ``own`` is whether it is this one. ``rivals`` are other extensions that
-    take part in compactions, and what of that is not known. ``told`` is what the Python side tells the user when it
-    starts, such as the plugins that have failed.
+    ``current`` is whether version, manifest and the time to start are those of the Python that Pi starts, which need
+    not be this one; None: it does not answer, so nobody knows. ``own`` is whether it is this one. ``rivals`` are other
+    extensions that take part in compactions, and what of that is not known. ``told`` is what the Python side tells the
+    user when it starts, such as the plugins that have failed.
     """
 
     installed: Installed | None
@@ -108,12 +109,13 @@ def _command() -> list[str]:
 
 
 def _text() -> str:
-    """The extension as it would be written now: by this interpreter, for the plugins that it has."""
+    """The extension as it would be written now: by this interpreter, for the plugins and settings that it has."""
     manifest = manifest_of(_plugins())
     values = {
         "version": importlib.metadata.version("contexthost"),
         "digest": manifest_digest(manifest),
         "command": _command(),
+        "startSeconds": load_settings(HostSettings, "host").values.pi.startSeconds,
         **manifest,
     }
     lines = "".join(f"  {key}: {json.dumps(value)},\n" for key, value in values.items())
@@ -209,6 +211,7 @@ def read_installed(agent_dir: Path | None = None) -> Installed | None:
         version=str(value("version") or "?"),
         command=tuple(map(str, command)) if isinstance(command, list) else (),
         digest=str(value("digest") or ""),
+        start_seconds=start if isinstance(start := value("startSeconds"), (int, float)) else None,
         protocol=int(protocol[1]) if protocol else PROTOCOL_VERSION,
         intact=_is_intact(text),
     )
@@ -232,8 +235,9 @@ def status(agent_dir: Path | None = None) -> Status:
 
 
 def _greets_as(answer: Mapping[str, Any], installed: Installed) -> bool:
-    """Whether the extension has no reason to tell the user to install it again: it compares the same two."""
-    return (answer.get("version"), answer.get("manifest")) == (installed.version, installed.digest)
+    """Whether the extension has no reason to tell the user to install it again: it compares the same."""
+    theirs = (answer.get("version"), answer.get("manifest"), answer.get("startSeconds"))
+    return theirs == (installed.version, installed.digest, installed.start_seconds)
 
 
 def rivals(agent_dir: Path | None = None) -> Rivals:
