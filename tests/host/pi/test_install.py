@@ -7,6 +7,7 @@ import importlib.metadata
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -222,6 +223,26 @@ def test_a_plugin_that_fails_is_told_of_and_the_python_side_answers(pi_home_dir:
     names = [command["name"] for command in json.loads(re.findall("^  commands: (.*),$", path.read_text(), re.M)[0])]
     assert "good" in names
     assert "" not in names
+
+
+def test_status_does_not_wait_for_what_a_plugin_leaves_running(pi_home_dir: PiHome) -> None:
+    """A program in the background has the standard error of the Python side, and goes on when that has ended."""
+    pid = pi_home_dir.root / "pid"
+    pi_home_dir.install()
+    pi_home_dir.plugin(
+        f"""
+        import subprocess, sys
+        if "serve" in sys.argv:
+            open({str(pid)!r}, "w").write(str(subprocess.Popen(["sleep", "600"]).pid))
+        """,
+        "leaving",
+    )
+    try:
+        run = pi_home_dir.contexthost("pi", "status")
+        assert (run.returncode, run.stderr) == (0, "")
+        assert "Python side  answers\n" in run.stdout
+    finally:
+        os.kill(int(pid.read_text()), signal.SIGKILL)  # it is still there
 
 
 def test_a_plugin_that_cannot_be_imported_is_told_of_by_status(pi_home_dir: PiHome) -> None:

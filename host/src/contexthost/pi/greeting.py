@@ -72,7 +72,8 @@ async def greet(command: Sequence[str], protocol: int) -> Greeting:
             answer = await _ask(process, protocol, told)
             process.stdin.close()
             await _keep_tail(process.stdout, bytearray())  # it ends by itself, once it has said what it has to say
-            await reading
+            if answer is None:
+                await reading  # its last words
     except TimeoutError:
         problem = f"no answer within {_SECONDS:g} s"
     except (OSError, ValueError) as error:  # ValueError: a line without an end, or too many
@@ -81,8 +82,7 @@ async def greet(command: Sequence[str], protocol: int) -> Greeting:
         reading.cancel()
         if process.returncode is None:
             process.kill()
-        with contextlib.suppress(TimeoutError):  # what it has started may have its pipes, and asyncio waits for those
-            await asyncio.wait_for(process.wait(), _END_SECONDS)
+        await _let_go(process)
     if answer is None:
         last = errors.decode("utf-8", "replace").strip().splitlines()[-1:] or ["no answer"]
         return _failed(problem or last[0], told)
@@ -119,6 +119,15 @@ async def _ask(process: asyncio.subprocess.Process, protocol: int, told: list[st
             if message.method == "ui/notify":
                 told.append(str(message.event.get("message")))
     raise ValueError(f"no answer among the first {_MOST_LINES} lines")
+
+
+async def _let_go(process: asyncio.subprocess.Process) -> None:
+    """Waits for its end, but not for that of programs it has started, which may have its pipes: `Process.wait` does."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(_END_SECONDS):
+            while process.returncode is None:
+                await asyncio.sleep(0.01)
+    process._transport.close()  # type: ignore[attr-defined]  # else it is closed after its loop, with a traceback
 
 
 async def _keep_tail(stream: asyncio.StreamReader, tail: bytearray) -> None:
