@@ -450,7 +450,7 @@ def test_the_defaults_of_the_host() -> None:
         "order": ["relay", "codex_native", "jev", "masking"],
         "disabled": [],
         "contextWindow": 200000,
-        "pi": {"answerSeconds": 2.0, "heartbeatSeconds": 5.0, "toolSeconds": 600.0},
+        "pi": {"answerSeconds": 2.0, "heartbeatSeconds": 5.0, "startSeconds": 10.0, "toolSeconds": 600.0},
         "encoding": "cl100k_base",
         "hookTimeoutSeconds": 10.0,
         "compactionTimeoutSeconds": 120.0,

@@ -28,7 +28,7 @@ ORDER: tuple[tuple[str, ...], ...] = (
     ("lifecycle", "drivers", "inbox", "runtime", "plugin_context", "surroundings", "toolbox"),
     ("timers", "waiting", "watch"),
     ("__init__",),
-    ("plugins", "_registry", "_dispatch", "_budget"),
+    ("plugins", "_registry", "_dispatch", "_budget", "_items"),
     ("hookspecs", "events", "estimates", "context"),
     ("diagnosis",),
     ("compaction",),

@@ -11,7 +11,7 @@ import textwrap
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import SimpleNamespace
+from types import MappingProxyType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -33,6 +33,8 @@ from contexthost import (
     PluginManager,
     SessionBeforeSwitchEvent,
     SessionStartEvent,
+    Tool,
+    ToolResult,
     Transform,
     hookimpl,
     hookspec,
@@ -570,10 +572,12 @@ def test_headers_are_set_and_taken_away_whatever_their_case() -> None:
 # Registrations
 
 
-def command(name: str) -> Command:
-    async def handler(arguments: str, ctx: object) -> None: ...
+async def nothing(arguments: str, ctx: object) -> None: ...
 
-    return Command(name=name, description="", handler=handler)
+
+def command(name: Any, **changes: Any) -> Command:
+    usual: dict[str, Any] = {"name": name, "description": "", "handler": nothing}
+    return Command(**{**usual, **changes})
 
 
 def test_registrations_are_collected_in_order_and_failures_stay_their_own() -> None:
@@ -605,6 +609,115 @@ def test_settings_belong_to_the_first_plugin_that_names_their_package() -> None:
     manager, failures = manager_of("register_settings", a=lambda: [mine], b=lambda: [theirs])
     assert manager.items("register_settings", SettingsSpec) == [("a", mine)]
     assert [failure.problem for failure in failures] == ["the name masking is already taken by plugin a"]
+
+
+async def handle(*_: object) -> ToolResult:
+    return ToolResult("")
+
+
+def tool(**changes: Any) -> Tool:
+    usual: dict[str, Any] = {"name": "look", "description": "", "parameters": {"type": "object"}, "handler": handle}
+    return Tool(**{**usual, **changes})
+
+
+CIRCLE: dict[str, Any] = {"type": "object"}
+CIRCLE["properties"] = CIRCLE
+
+
+class Unreadable(Command):
+    """Its name is a surprise."""
+
+    def __getattribute__(self, name: str) -> Any:
+        if name == "name":
+            raise LookupError("no name")
+        return super().__getattribute__(name)
+
+
+BAD_ITEMS = [
+    (tool(name=""), "Tool '': the name is empty"),
+    (tool(name=" \n"), "Tool ' \\n': the name is empty"),
+    (tool(name=["look"]), "the name of a Tool must be a text, not a list"),
+    (tool(name=None), "the name of a Tool must be a text, not a NoneType"),
+    *(
+        (tool(name=name), f"Tool {shown}: providers only take names of 1 to 64 letters (a-z, A-Z), digits, _ and -")
+        for name, shown in {
+            "look up": "'look up'",
+            "look/up": "'look/up'",
+            "look.up": "'look.up'",
+            "größe": "'größe'",
+            "look\n": r"'look\n'",
+            "x" * 65: f"'{'x' * 65}'",
+        }.items()
+    ),
+    (tool(description=None), "Tool 'look': description must be a text, not a NoneType"),
+    (tool(handler="look"), "Tool 'look': handler must be a function, not a str"),
+    (tool(available=True), "Tool 'look': available must be a function, not a bool"),
+    (tool(parameters=None), "Tool 'look': parameters must be a JSON Schema, not a NoneType"),
+    (tool(parameters=[]), "Tool 'look': parameters must be a JSON Schema, not a list"),
+    (
+        tool(parameters={"type": "object", "enum": {1}}),
+        "Tool 'look': parameters are not JSON (Object of type set is not JSON serializable",
+    ),
+    (
+        tool(parameters={"type": "object", "maximum": float("nan")}),
+        "Tool 'look': parameters are not JSON (Out of range float values",
+    ),
+    (tool(parameters=CIRCLE), "Tool 'look': parameters are not JSON (Circular reference detected"),
+    (tool(parameters={"type": "object", 1: 2}), "Tool 'look': parameters are not JSON (a key is not a text)"),
+    (tool(parameters={}), "Tool 'look': parameters must be the JSON Schema of an object: {\"type\": \"object\", …}"),
+    (
+        tool(parameters={"type": "object", "properties": {"a": {"type": "text"}}}),
+        "Tool 'look': parameters are no JSON Schema (properties/a/type: 'text' is not valid",
+    ),
+    (
+        tool(parameters={"type": "object", "properties": []}),
+        "Tool 'look': parameters are no JSON Schema (properties: [] is not of type 'object')",
+    ),
+    (command(""), "Command '': the name is empty"),
+    (command(7), "the name of a Command must be a text, not a int"),
+    *(
+        (
+            command(name),
+            f"Command {shown}: nobody can type a name with spaces, a slash in front or what cannot be printed",
+        )
+        for name, shown in {"a b": "'a b'", "/a": "'/a'", "a\nb": r"'a\nb'", "a\ud800": r"'a\ud800'"}.items()
+    ),
+    (command("x", description=b""), "Command 'x': description must be a text, not a bytes"),
+    (command("x", handler=None), "Command 'x': handler must be a function, not a NoneType"),
+    (Unreadable(name="x", description="", handler=nothing), "a Command cannot be looked at (LookupError: no name)"),
+    (SettingsSpec("", HostSettings), "SettingsSpec '': the name is empty"),
+    (SettingsSpec("a", dict), "SettingsSpec 'a': model must be a class below contexthost.config.Settings"),  # type: ignore[arg-type]
+    (SettingsSpec("a", HostSettings, []), "SettingsSpec 'a': environment must be a mapping"),  # type: ignore[arg-type]
+]
+
+
+@pytest.mark.parametrize(("bad", "problem"), BAD_ITEMS, ids=[problem[:60] for _, problem in BAD_ITEMS])
+def test_an_item_that_cannot_be_used_is_left_out_alone_and_the_reason_told(bad: object, problem: str) -> None:
+    """Those before and behind it stay, of the same plugin and of others: whoever works with all of them (the extension
+    in Pi, a request to a provider) would fail as a whole."""
+    kind: type[Any] = next(kind for kind in (Tool, Command, SettingsSpec) if isinstance(bad, kind))
+    some: dict[type[Any], list[Any]] = {
+        Tool: [tool(name=name) for name in "abc"],
+        Command: [command(name) for name in "abc"],
+        SettingsSpec: [SettingsSpec(name, HostSettings) for name in "abc"],
+    }
+    good = some[kind]
+    manager, failures = manager_of("register_tools", one=lambda: [good[0], bad, good[1]], two=lambda: [good[2]])
+    assert manager.items("register_tools", kind) == [("one", good[0]), ("one", good[1]), ("two", good[2])]
+    assert [failure.plugin for failure in failures] == ["one"]
+    assert failures[0].problem.startswith(problem)  # the rest is the words of json and jsonschema
+
+
+def test_items_that_are_only_unusual_are_taken() -> None:
+    """Names at the limits of what providers and Pi take, a tuple in a schema, a mapping that is no dict: all work."""
+    schema = MappingProxyType({"type": "object", "properties": {"a": {"enum": ("x", "y")}}, "required": ("a",)})
+    tools = [tool(name="x" * 64), tool(name="A-b_9", parameters=schema)]
+    manager, failures = manager_of("register_tools", a=lambda: tools)
+    assert [item for _, item in manager.items("register_tools", Tool)] == tools
+    commands = [command("a/b"), command("größe"), command("x" * 300), command("a:b")]
+    more, others = manager_of("register_commands", a=lambda: commands)
+    assert [item for _, item in more.items("register_commands", Command)] == commands
+    assert (failures, others) == ([], [])
 
 
 def test_no_implementation_at_all_is_no_answer() -> None:

@@ -201,6 +201,9 @@ class PiSettings(SettingsGroup):
     """How long a live Pi waits for plugins before it goes on without; seconds. ``compactionTimeoutSeconds`` of the
     host is how long it waits for a compaction."""
 
+    startSeconds: Annotated[float, Field(gt=0, le=600)] = 10.0
+    """For the start of the Python side, which the first input waits for. ``contexthost pi install`` writes it into the
+    extension, which must know it before Python answers: run that again after a change."""
     answerSeconds: Annotated[float, Field(gt=0, le=600)] = 2.0
     """For inputs, boundaries and provider requests."""
     toolSeconds: Annotated[float, Field(gt=0, le=3600)] = 600.0

@@ -185,9 +185,10 @@ def _always(ctx: Context) -> bool:
 class Tool:
     """A tool for the model, as ``register_tools`` returns it.
 
-    ``parameters`` is a JSON Schema of an object; arguments arrive as the model sent them, decoded and not checked.
-    An exception of the handler becomes an error result. ``available`` is asked once per session, after its start:
-    a tool that is not available there is as if it had not been registered.
+    ``name`` is what providers take: 1 to 64 letters (a to z), digits, ``_`` and ``-``. ``parameters`` is a JSON Schema
+    of an object; arguments arrive as the model sent them, decoded and not checked. A tool that is otherwise is left
+    out, with a warning. An exception of the handler becomes an error result. ``available`` is asked once per session,
+    after its start: a tool that is not available there is as if it had not been registered.
     """
 
     name: str
@@ -199,7 +200,7 @@ class Tool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Command:
-    """A slash command, as ``register_commands`` returns it; ``name`` without the slash.
+    """A slash command, as ``register_commands`` returns it; ``name`` without the slash and without spaces.
 
     The handler gets what follows the name, stripped; the text it returns is shown to the user. An exception is
     told and the command counts as run. ``available`` as in `Tool`.

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from contexthost._dispatch import Caught, EndedItself, Implementation, PastDeadline, call
+from contexthost._items import item_name, item_problem
 from contexthost._registry import PluginInfo, Registry
 from contexthost.errors import ContexthostError, PluginError
 from contexthost.events import Cancel, Event, Handled, Hold
@@ -144,11 +145,12 @@ class PluginManager:
     def items(self, hook: str, kind: type[_K]) -> list[tuple[str, _K]]:
         """The single items of a registration hook (commands, tools, …), checked: (plugin, item).
 
-        What is not a ``kind``, or has a ``name`` (settings: a ``package``) that an item before it has, is left out and
-        reported.
+        What is not a ``kind``, cannot be used (a tool whose schema is none, a command that nobody can type), or has a
+        name that an item before it has, is left out and reported: foreign code makes these, and one that fails later,
+        where many are worked with at once, would take all of them down.
         """
         found: list[tuple[str, _K]] = []
-        owners: dict[Any, str] = {}
+        owners: dict[object, str] = {}
         for plugin, value in self.collect(hook):
             whose = Implementation(plugin, hook, self.collect, ())
             items: list[Any] = []
@@ -157,14 +159,20 @@ class PluginManager:
             if caught.error is not None:
                 self._failed(whose, f"returned no list ({_told(caught.error)})", caught.error)
             for item in items:
-                name = getattr(item, "name", getattr(item, "package", id(item)))
-                if not isinstance(item, kind):
-                    self._failed(whose, f"returned a {type(item).__name__}, not a {kind.__name__}")
-                elif name in owners:
-                    self._failed(whose, f"the name {name} is already taken by plugin {owners[name]}")
-                else:
-                    owners[name] = plugin
-                    found.append((plugin, item))
+                problem: str | None = f"returned a {type(item).__name__}, not a {kind.__name__}"
+                name: object = None
+                with Caught() as caught:
+                    if isinstance(item, kind):
+                        name, problem = item_name(item), item_problem(item)
+                if caught.error is not None:
+                    problem = f"a {kind.__name__} cannot be looked at ({_told(caught.error)})"
+                elif problem is None and name in owners:
+                    problem = f"the name {name} is already taken by plugin {owners[name]}"
+                if problem is not None:
+                    self._failed(whose, problem, caught.error)
+                    continue
+                owners[name] = plugin
+                found.append((plugin, item))
         return found
 
     # Dispatch --------------------------------------------------------------------------------------------------------

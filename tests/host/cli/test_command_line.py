@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.resources import files
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from contexthost.cli import main, root
 from contexthost.cli.arguments import SessionArgument
 from contexthost.session import Session
 from support.builder import SessionBuilder
+from support.model_server import ModelServer
 
 DEMO = (files("contexthost.data") / "demo.jsonl").read_bytes()
 
@@ -118,22 +120,55 @@ def test_latest_without_any_session_says_so(capsys: pytest.CaptureFixture[str]) 
     assert "there are no sessions in" in error(capsys, "context", "latest")
 
 
-def test_a_locked_session_names_its_owner_and_stays_as_it_is(
-    capsys: pytest.CaptureFixture[str], demo: Path
-) -> None:
+@contextmanager
+def held(path: Path) -> Iterator[str]:
+    """Another process holds the session's lock; gives what is said of that."""
     holder = (
         "import sys; from contexthost.session import Session\n"
         "s = Session.open(sys.argv[1], owner='a test that holds it'); s.hold(); print('held', flush=True)\n"
         "sys.stdin.read()"
     )
-    command = [sys.executable, "-c", holder, str(demo)]
+    command = [sys.executable, "-c", holder, str(path)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "held\n"
-        text = error(capsys, "mask", demo)
+        yield f"{path} is locked by a test that holds it (process {process.pid})"
         assert process.stdin is not None
         process.stdin.close()
-    assert f"locked by a test that holds it (process {process.pid})" in text
+
+
+def test_a_locked_session_names_its_owner_and_stays_as_it_is(capsys: pytest.CaptureFixture[str], demo: Path) -> None:
+    with held(demo) as locked:
+        text = error(capsys, "mask", demo)
+    assert locked in text
+    assert demo.read_bytes() == DEMO
+
+
+def test_a_command_that_a_live_session_needs_is_not_sent_to_one_that_is_refused_there(
+    capsys: pytest.CaptureFixture[str], demo: Path
+) -> None:
+    """`/relay` cannot be run on a file, and `contexthost relay` not on a session that is live: who has it, and that it
+    is to be used there, is all that helps. What only reads works all the same."""
+    with held(demo) as locked:
+        text = error(capsys, "run", demo, "/relay")
+        assert f"/relay of plugin relay needs a live session, and {locked}; wait for it to end, or work" in text
+        assert "contexthost relay" not in text
+        assert run(capsys, "run", demo, "/context")[0] == 0
+    assert "/relay of plugin relay needs a live session: use `contexthost relay SESSION`" in error(
+        capsys, "run", demo, "/relay"
+    )
+
+
+def test_a_session_that_is_live_is_refused_before_anybody_makes_a_compaction_for_it(
+    capsys: pytest.CaptureFixture[str], demo: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A model's summary costs time and money. A dry run only reads."""
+    monkeypatch.setenv("OPENAI_API_KEY", "x")
+    with ModelServer() as server, held(demo) as locked:
+        model = ("--base-url", server.base_url, "--model", "m-1")
+        assert locked in error(capsys, "compact", demo, *model)
+        assert server.requests == []
+        assert run(capsys, "compact", demo, "--dry-run")[0] == 0
     assert demo.read_bytes() == DEMO
 
 

@@ -7,6 +7,7 @@ import importlib.metadata
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -125,6 +126,25 @@ def test_status_asks_the_python_that_pi_starts_and_not_the_one_that_asks(
     assert status["problem"].startswith("Pi's extension speaks protocol 7, contexthost ")
 
 
+def test_the_time_for_the_start_is_written_into_the_extension_and_status_says_when_it_is_another(
+    pi_home_dir: PiHome, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Pi must know it before Python answers; asked of this Python as of another one."""
+    path = pi_home_dir.install()
+    assert "\n  startSeconds: 10.0,\n" in path.read_text()
+    pi_home_dir.host_settings(pi={"startSeconds": 25})
+    outdated = "manifest     out of date: run `contexthost pi install` again"
+    assert pi_home_dir.contexthost("pi", "status", check=False).stdout.splitlines()[3] == outdated
+    pi_home_dir.install()
+    assert "\n  startSeconds: 25.0,\n" in path.read_text()
+    current = "manifest     the tools and commands of the plugins installed now"
+    assert pi_home_dir.contexthost("pi", "status").stdout.splitlines()[3] == current
+
+    monkeypatch.setattr(sys, "executable", "/elsewhere/bin/python")  # Pi starts the one that installed
+    pi_home_dir.host_settings(pi={"startSeconds": 0.5})
+    assert pi_home_dir.contexthost("pi", "status", check=False).stdout.splitlines()[3] == outdated
+
+
 def test_status_starts_python_as_the_extension_does_whatever_the_environment_says(
     pi_home_dir: PiHome, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -143,7 +163,9 @@ def test_status_starts_python_as_the_extension_does_whatever_the_environment_say
         ([1], "1 cannot be started"),
         (["a\0b"], "cannot be started: embedded null byte"),
         (["echo", "1"], "no answer"),
-        (["echo", '{"error": 5}'], "5"),
+        (["echo", '{"id": 1, "error": {"code": 5, "message": "five"}}'], "five"),
+        (["echo", '{"id": 2, "result": {}}'], "no answer"),
+        (["yes", "{}"], "no answer among the first 1000 lines"),
         (["head", "-c", "9000000", "/dev/zero"], "Separator is not found"),
     ],
 )
@@ -157,6 +179,79 @@ def test_status_says_what_is_wrong_whatever_the_extension_starts(
     run = pi_home_dir.contexthost("pi", "status", check=False)
     assert (run.returncode, run.stderr) == (1, "")
     assert re.search(f"^Python side  does not answer: .*{why}", run.stdout, re.M)
+
+
+BROKEN = """
+import sys
+from contexthost import Command, hookimpl
+
+async def handler(arguments, ctx): ...
+
+print("x" * 200_000, file=sys.stderr)  # more than a pipe holds
+
+@hookimpl
+def register_tools():
+    raise OSError("no tools today")
+
+@hookimpl
+def register_commands():
+    return [Command(name="", description="", handler=handler), Command(name="good", description="", handler=handler)]
+"""
+
+
+def test_a_plugin_that_fails_is_told_of_and_the_python_side_answers(pi_home_dir: PiHome) -> None:
+    """What the Python side tells before its answer is not taken for the answer, and however much a plugin prints, it
+    gets to one; `pi install` names the plugin, too, and writes what is left of it."""
+    pi_home_dir.plugin(BROKEN, "broken")
+    told = [
+        "plugin broken, hook register_tools: OSError: no tools today",
+        "plugin broken, hook register_commands: Command '': the name is empty",
+    ]
+    assert pi_home_dir.contexthost("pi", "install").stderr.splitlines()[-2:] == [f"warning: {text}" for text in told]
+    run = pi_home_dir.contexthost("pi", "status")
+    assert run.stdout.splitlines()[3:7] == [
+        "manifest     the tools and commands of the plugins installed now",
+        "Python side  answers",
+        *(f"it tells     contexthost: {text}" for text in told),
+    ]
+    status = json.loads(pi_home_dir.contexthost("pi", "status", "--json").stdout)
+    assert (status["answers"], status["problem"]) == (True, None)
+    assert status["told"] == [f"contexthost: {text}" for text in told]
+    assert ("ok", "its Python side answers") in bridge_checks(pi_home_dir)[1]
+
+    path = pi_home_dir.agent / "extensions" / "contexthost.ts"
+    names = [command["name"] for command in json.loads(re.findall("^  commands: (.*),$", path.read_text(), re.M)[0])]
+    assert "good" in names
+    assert "" not in names
+
+
+def test_status_does_not_wait_for_what_a_plugin_leaves_running(pi_home_dir: PiHome) -> None:
+    """A program in the background has the standard error of the Python side, and goes on when that has ended."""
+    pid = pi_home_dir.root / "pid"
+    pi_home_dir.install()
+    pi_home_dir.plugin(
+        f"""
+        import subprocess, sys
+        if "serve" in sys.argv:
+            open({str(pid)!r}, "w").write(str(subprocess.Popen(["sleep", "600"]).pid))
+        """,
+        "leaving",
+    )
+    try:
+        run = pi_home_dir.contexthost("pi", "status")
+        assert (run.returncode, run.stderr) == (0, "")
+        assert "Python side  answers\n" in run.stdout
+    finally:
+        os.kill(int(pid.read_text()), signal.SIGKILL)  # it is still there
+
+
+def test_a_plugin_that_cannot_be_imported_is_told_of_by_status(pi_home_dir: PiHome) -> None:
+    """It is what the Python side answers the greeting with, and what Pi would show."""
+    pi_home_dir.install()
+    pi_home_dir.plugin("import no_such_thing", "gone")
+    (told,) = json.loads(pi_home_dir.contexthost("pi", "status", "--json").stdout)["told"]
+    assert "gone" in told
+    assert "no_such_thing" in told
 
 
 def test_what_is_no_file_is_never_waited_for(pi_home_dir: PiHome) -> None:

@@ -95,6 +95,9 @@ async def _compact(
     try:
         info = asker.info if asker is not None else None
         async with open_file(path, window=window, model=info, owner="contexthost compact") as runtime:
+            if not dry_run:
+                with runtime.session.writing():
+                    pass  # a session that is live is refused before a model is asked, and paid for
             lifecycle = _lifecycle(runtime, asker)
             before = runtime.authority.snapshot()
             _check_plugin(runtime, plugin)

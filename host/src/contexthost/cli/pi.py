@@ -109,6 +109,7 @@ def status_command(agent_dir: Path | None, as_json: bool) -> int:
                 "current": found.current,
                 "answers": problem is None,
                 "problem": problem,
+                "told": list(found.told),
                 **others,
             }
         )
@@ -118,6 +119,8 @@ def status_command(agent_dir: Path | None, as_json: bool) -> int:
         click.echo(f"interpreter  {_interpreter(found)}")
         click.echo(f"manifest     {_MANIFEST[found.current]}")
         click.echo(f"Python side  {'answers' if problem is None else f'does not answer: {problem}'}")
+        for told in found.told:
+            click.echo(f"it tells     {one_line(told)}")
         for rival in found.rivals.paths:
             name = file_name(rival)
             click.echo(f"also there   {name} takes part in compactions; Pi takes the answer of the last extension")

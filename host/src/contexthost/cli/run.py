@@ -15,7 +15,7 @@ from contexthost.cli.output import echo_json
 from contexthost.commands import session_commands
 from contexthost.context import Command, Tool, ToolResult
 from contexthost.drivers.file import open_file
-from contexthost.errors import ContexthostError, PluginError, Unsupported
+from contexthost.errors import ContexthostError, PluginError, SessionLocked, SessionWriteError, Unsupported
 from contexthost.runtime import Runtime
 from contexthost.session.find import find_session
 from contexthost.text import printable
@@ -55,8 +55,16 @@ def _missing_command(runtime: Runtime, name: str) -> str:
     owner = next((plugin for plugin, command in found if command.name == name), None)
     if owner is None:
         return f"there is no command /{name} here"
+    why = f"/{name} of plugin {owner} needs a live session"
+    try:
+        with runtime.session.writing():
+            pass  # a live session is locked, and then the commands for files are refused as well
+    except SessionLocked as error:
+        return f"{why}, and {error}"
+    except SessionWriteError:
+        pass  # nobody can tell; the command for files will say what to do about it
     instead = f": use `contexthost {name} SESSION`" if name in known_commands() else ""
-    return f"/{name} of plugin {owner} needs a live session{instead}"
+    return f"{why}{instead}"
 
 
 @click.command("tool")

@@ -41,8 +41,8 @@ from contexthost.session import Entry
 
 __all__ = ["Bridge"]
 
-_START_SECONDS: Final = 4.0
-"""What all plugins have for `session_start`: the extension's 10 s are also for this process to start in."""
+_START_SHARE: Final = 0.4
+"""What all plugins have for `session_start`, of the time that is also there for this process to start in."""
 
 _SHUTDOWN_SECONDS: Final = 2.0
 _LOCK_RETRY_SECONDS: Final = 2.0
@@ -153,7 +153,7 @@ class Bridge:
         """Less than Pi waits, so that one plugin that hangs is found out here and costs the others nothing."""
         method = message.method or ""
         if method == "session/start":
-            return TimeBudget(_START_SECONDS)
+            return TimeBudget(_START_SHARE * self._settings.values.pi.startSeconds)
         if not method.startswith("hook/"):
             return None
         if message.id is None:
@@ -201,6 +201,7 @@ class Bridge:
             "protocol": PROTOCOL_VERSION,
             "version": _version(),
             "manifest": manifest_digest(self._manifest),
+            "startSeconds": values.pi.startSeconds,
             "answerSeconds": values.pi.answerSeconds,
             "compactionSeconds": values.compactionTimeoutSeconds,
             "toolSeconds": values.pi.toolSeconds,
@@ -256,13 +257,12 @@ class Bridge:
         gc.freeze()  # the session so far stays as long as this process: no need to look for garbage in it ever again
         return {
             "wants": self._wanted,
-            "unavailableTools": [
-                name for name, (plugin, tool) in self._tools.items() if not self._available(plugin, tool)
-            ],
-            "unavailableCommands": [
-                name for name, (plugin, command) in self._commands.items() if not self._available(plugin, command)
-            ],
+            "unavailableTools": self._unavailable(self._tools),
+            "unavailableCommands": self._unavailable(self._commands),
         }
+
+    def _unavailable(self, items: Mapping[str, tuple[str, Tool | Command]]) -> list[str]:
+        return [name for name, (plugin, item) in items.items() if not self._available(plugin, item)]
 
     def _available(self, plugin: str, item: Tool | Command) -> bool:
         assert self._runtime is not None

@@ -25,12 +25,13 @@ import { type ChildProcess, spawn } from "node:child_process";
 import { createHash, randomUUID } from "node:crypto";
 import { delimiter, isAbsolute } from "node:path";
 
-/** Filled in by `contexthost pi install`: what to start, and what the plugins register. */
+/** Filled in by `contexthost pi install`: what to start, how long to wait for that, and what the plugins register. */
 const INSTALLED = {
   /*@installed*/
   version: "",
   digest: "",
   command: [] as string[],
+  startSeconds: 10,
   tools: [] as { name: string; description: string; parameters: any }[],
   commands: [] as { name: string; description: string }[],
   /*@end*/
@@ -39,7 +40,7 @@ const INSTALLED = {
 const PROTOCOL = 1;
 
 /** Seconds. The Python side sends its own for most of them when it has started. */
-const limits = { start: 10, answer: 2, compaction: 120, tool: 600, heartbeat: 5, end: 2 };
+const limits = { start: INSTALLED.startSeconds, answer: 2, compaction: 120, tool: 600, heartbeat: 5, end: 2 };
 
 const MISSED_HEARTBEATS = 3;
 const STARTING = 5000; // milliseconds from an input to its run, at most: it may fail before it starts
@@ -111,6 +112,7 @@ const FIELDS: Record<string, Record<string, string>> = {
   initialize: {
     version: "string",
     manifest: "string",
+    startSeconds: "number?",
     answerSeconds: "number",
     compactionSeconds: "number",
     toolSeconds: "number",
@@ -562,11 +564,13 @@ class PythonSide {
     this.served.started(unavailableTools);
   }
 
-  /** This file is as it was when it was installed; Python and the plugins may have changed. */
-  private lookAtVersion({ version, manifest }: { version: string; manifest: string }): void {
-    if (version === INSTALLED.version && manifest === INSTALLED.digest) return;
-    const upgraded = `version ${version} is installed, and Pi still has ${INSTALLED.version}`;
-    const changed = version === INSTALLED.version ? "plugins have changed" : upgraded;
+  /** This file is as it was when it was installed; Python, the plugins and the settings may have changed. */
+  private lookAtVersion({ version, manifest, startSeconds }: any): void {
+    let changed = "";
+    if (version !== INSTALLED.version) changed = `version ${version} is installed, and Pi still has ${INSTALLED.version}`;
+    else if (manifest !== INSTALLED.digest) changed = "plugins have changed";
+    else if ((startSeconds ?? INSTALLED.startSeconds) !== INSTALLED.startSeconds) changed = "the setting pi.startSeconds has changed";
+    if (!changed) return;
     this.pi.tellOnce("manifest", `contexthost: ${changed}; run \`contexthost pi install\` and /reload.`, "warning");
   }
 
@@ -1367,10 +1371,18 @@ function joined(items: { text: string }[]): string {
 /** The plugins' tools and commands, as Pi has them. */
 class Tools {
   private inactive: string[] = []; // taken from the model
+  private readonly refused: string[] = []; // what Pi did not take, and why
 
   constructor(private readonly pi: Pi, private readonly python: PythonSide) {
-    for (const tool of INSTALLED.tools) this.registerTool(tool);
-    for (const command of INSTALLED.commands) this.registerCommand(command);
+    for (const tool of INSTALLED.tools) this.attempt(tool.name, () => this.registerTool(tool));
+    for (const command of INSTALLED.commands) this.attempt(`/${command.name}`, () => this.registerCommand(command));
+  }
+
+  /** Tells what Pi did not take; there is nobody to tell before the session starts. */
+  begin(): void {
+    if (this.refused.length === 0) return;
+    const note = `contexthost: Pi does not take ${this.refused.join("; ")}. The rest of the plugins works.`;
+    this.pi.tellOnce("refused", note, "warning");
   }
 
   /** Takes these, or all, from the model. */
@@ -1386,6 +1398,15 @@ class Tools {
   reactivate(): void {
     if (this.inactive.length > 0) this.pi.api.setActiveTools([...this.pi.api.getActiveTools(), ...this.inactive]);
     this.inactive = [];
+  }
+
+  /** What Pi throws at an extension while it loads it ends Pi. */
+  private attempt(what: string, register: () => void): void {
+    try {
+      register();
+    } catch (error) {
+      this.refused.push(`${what} (${reasonOf(error)})`);
+    }
   }
 
   private registerTool(tool: { name: string; description: string; parameters: any }): void {
@@ -1500,6 +1521,7 @@ class Session implements Served {
     if (this.begun) return; // of two reloads at once Pi starts the second one's instance twice
     this.begun = true;
     this.pi.ctx = ctx;
+    this.tools.begin();
     this.inputs.begin(event.reason);
     this.python.begin({ reason: event.reason, previousSessionFile: event.previousSessionFile });
   }

@@ -9,7 +9,7 @@ import json
 import os
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
@@ -19,10 +19,11 @@ from contexthost import paths
 from contexthost.config import HostSettings, load_settings
 from contexthost.errors import ContexthostError
 from contexthost.pi.commands import HostCommands
+from contexthost.pi.greeting import greet
 from contexthost.pi.manifest import manifest_digest, manifest_of
 from contexthost.pi.protocol import PROTOCOL_VERSION
 from contexthost.pi.rivals import Rivals, find_rivals
-from contexthost.plugins import PluginManager
+from contexthost.plugins import PluginFailure, PluginManager
 from contexthost.runtime import load_plugins
 
 __all__ = [
@@ -43,7 +44,6 @@ FILE_NAME: Final = "contexthost.ts"
 
 _FILLED: Final = re.compile(r"/\*@installed\*/\n.*?/\*@end\*/", re.DOTALL)
 _SIGNATURE: Final = re.compile(r"// contexthost-digest: ([0-9a-f]{64})\n\Z")
-_ANSWER_SECONDS: Final = 20.0
 
 
 class NotOurs(ContexthostError):
@@ -54,14 +54,15 @@ class NotOurs(ContexthostError):
 class Installed:
     """What an installed extension says of itself.
 
-    ``digest`` tells its manifest, the tools and commands of the plugins, from another; ``intact`` is whether the file
-    is as it was written.
+    ``digest`` tells its manifest, the tools and commands of the plugins, from another; ``start_seconds`` is how long it
+    waits for Python to start, None where it does not say so; ``intact`` is whether the file is as it was written.
     """
 
     path: Path
     version: str
     command: tuple[str, ...]
     digest: str
+    start_seconds: float | None
     protocol: int
     intact: bool
 
@@ -71,9 +72,10 @@ class Status:
     """How the bridge stands in Pi.
 
     ``installed`` is None where it is not there. ``problem`` says why the Python side does not answer; None: it does.
-    ``current`` is whether version and manifest are those of the Python that Pi starts, which need not be this one;
-    None: it does not answer, so nobody knows. ``own`` is whether it is this one. ``rivals`` are other extensions that
-    take part in compactions, and what of that is not known.
+    ``current`` is whether version, manifest and the time to start are those of the Python that Pi starts, which need
+    not be this one; None: it does not answer, so nobody knows. ``own`` is whether it is this one. ``rivals`` are other
+    extensions that take part in compactions, and what of that is not known. ``told`` is what the Python side tells the
+    user when it starts, such as the plugins that have failed.
     """
 
     installed: Installed | None
@@ -81,6 +83,7 @@ class Status:
     current: bool | None
     own: bool
     rivals: Rivals
+    told: tuple[str, ...] = ()
 
 
 def extension_path(agent_dir: Path | None = None) -> Path:
@@ -88,13 +91,16 @@ def extension_path(agent_dir: Path | None = None) -> Path:
     return (agent_dir or paths.pi_agent_dir()) / "extensions" / FILE_NAME
 
 
-def _plugins() -> PluginManager:
-    return load_plugins(load_settings(HostSettings, "host").values, extra=[HostCommands()])
+def _plugins(report: Callable[[PluginFailure], None] | None = None) -> PluginManager:
+    return load_plugins(load_settings(HostSettings, "host").values, extra=[HostCommands()], report=report)
 
 
 def plugin_warnings() -> list[str]:
-    """What is wrong with the plugins that would run in Pi."""
-    return _plugins().warnings
+    """What is wrong with the plugins that would run in Pi, and with what they register."""
+    failures: list[str] = []
+    plugins = _plugins(lambda failure: failures.append(str(failure)))
+    manifest_of(plugins)
+    return [*plugins.warnings, *failures]
 
 
 def _command() -> list[str]:
@@ -103,12 +109,13 @@ def _command() -> list[str]:
 
 
 def _text() -> str:
-    """The extension as it would be written now: by this interpreter, for the plugins that it has."""
+    """The extension as it would be written now: by this interpreter, for the plugins and settings that it has."""
     manifest = manifest_of(_plugins())
     values = {
         "version": importlib.metadata.version("contexthost"),
         "digest": manifest_digest(manifest),
         "command": _command(),
+        "startSeconds": load_settings(HostSettings, "host").values.pi.startSeconds,
         **manifest,
     }
     lines = "".join(f"  {key}: {json.dumps(value)},\n" for key, value in values.items())
@@ -204,6 +211,7 @@ def read_installed(agent_dir: Path | None = None) -> Installed | None:
         version=str(value("version") or "?"),
         command=tuple(map(str, command)) if isinstance(command, list) else (),
         digest=str(value("digest") or ""),
+        start_seconds=start if isinstance(start := value("startSeconds"), (int, float)) else None,
         protocol=int(protocol[1]) if protocol else PROTOCOL_VERSION,
         intact=_is_intact(text),
     )
@@ -218,79 +226,18 @@ def status(agent_dir: Path | None = None) -> Status:
     installed = read_installed(agent_dir)
     if installed is None:
         return Status(None, None, None, False, rivals(agent_dir))
-    answer = asyncio.run(_answer(installed))
+    greeting = asyncio.run(greet(installed.command, installed.protocol))
     own = list(installed.command) == _command()
-    problem, current = (answer, None) if isinstance(answer, str) else (None, _greets_as(answer, installed))
+    current = _greets_as(greeting.answer, installed) if greeting.answer is not None else None
     if own and installed.intact and _read(installed.path) != _text():
         current = False  # the rest of the file is only known for this Python's version
-    return Status(installed, problem, current, own, rivals(agent_dir))
+    return Status(installed, greeting.problem, current, own, rivals(agent_dir), greeting.told)
 
 
 def _greets_as(answer: Mapping[str, Any], installed: Installed) -> bool:
-    """Whether the extension has no reason to tell the user to install it again: it compares the same two."""
-    return (answer.get("version"), answer.get("manifest")) == (installed.version, installed.digest)
-
-
-def _environment() -> dict[str, str]:
-    """Ours as the extension passes it on: no other Python's home, and no empty or relative place to import from."""
-    others = {name: value for name, value in os.environ.items() if name not in ("PYTHONHOME", "PYTHONPATH")}
-    places = [place for place in os.environ.get("PYTHONPATH", "").split(os.pathsep) if Path(place).is_absolute()]
-    return {**others, "PYTHONPATH": os.pathsep.join(places)} if places else others
-
-
-async def _answer(installed: Installed) -> dict[str, Any] | str:
-    """Starts the Python side as Pi would and greets it; its answer, or what went wrong."""
-    command = installed.command
-    if not command:
-        return "the extension names no command"
-    try:
-        process = await asyncio.create_subprocess_exec(
-            *command,
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-            env=_environment(),
-            limit=1 << 22,
-        )
-    except (OSError, ValueError) as error:  # ValueError: there is a null character in it
-        why = error.strerror if isinstance(error, OSError) else None
-        return f"{command[0]} cannot be started: {why or error}"
-    assert process.stdin is not None
-    assert process.stdout is not None
-    assert process.stderr is not None
-    greeting = {
-        "jsonrpc": "2.0",
-        "id": 1,
-        "method": "initialize",
-        "params": {"event": {"protocol": installed.protocol}},
-    }
-    try:
-        async with asyncio.timeout(_ANSWER_SECONDS):
-            process.stdin.write(json.dumps(greeting).encode() + b"\n")
-            line = await process.stdout.readline()
-            process.stdin.close()
-            errors = await process.stderr.read()
-            await process.wait()
-    except TimeoutError:
-        return f"no answer within {_ANSWER_SECONDS:g} s"
-    except (OSError, ValueError) as error:  # ValueError: a line without an end
-        return str(error)
-    finally:
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
-    try:
-        answer = json.loads(line)
-    except ValueError:
-        last = errors.decode("utf-8", "replace").strip().splitlines()[-1:] or ["no answer"]
-        return last[0]
-    if not isinstance(answer, dict):
-        return "no answer"
-    problem = answer.get("error")
-    if problem is not None:
-        return str(problem.get("message") if isinstance(problem, dict) else problem)
-    result = answer.get("result")
-    return result if isinstance(result, dict) else "no answer"
+    """Whether the extension has no reason to tell the user to install it again: it compares the same."""
+    theirs = (answer.get("version"), answer.get("manifest"), answer.get("startSeconds"))
+    return theirs == (installed.version, installed.digest, installed.start_seconds)
 
 
 def rivals(agent_dir: Path | None = None) -> Rivals:

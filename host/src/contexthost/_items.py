@@ -1,0 +1,88 @@
+"""What is wrong with a single thing that a plugin registers, told before anybody works with it."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+
+from contexthost.config import Settings, SettingsSpec
+from contexthost.context import Command, Tool
+from contexthost.messages import js_json
+from contexthost.text import one_line, shorten
+
+__all__ = ["item_name", "item_problem"]
+
+_TOOL_NAME: Final = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+"""What OpenAI and Anthropic take: with another name among its tools, every request of a session fails."""
+
+_SHOWN: Final = 80
+"""Characters of a name, or of what is wrong with a schema, that are told."""
+
+
+def item_name(item: object) -> object:
+    """What an item is called, of whatever type that is; what has no name is only itself."""
+    return getattr(item, "name", id(item))
+
+
+def item_problem(item: object) -> str | None:
+    """What is wrong with a tool, a command, a plugin's settings or anything else with a name; None: nothing.
+
+    What the item is made of is the plugin's: looking at it may raise whatever that raises.
+    """
+    if not hasattr(item, "name"):
+        return None
+    name, kind = item_name(item), type(item).__name__
+    if not isinstance(name, str):
+        return f"the name of a {kind} must be a text, not a {type(name).__name__}"
+    problem = "the name is empty" if not name.strip() else _problem(item)
+    return None if problem is None else f"{kind} {shorten(one_line(repr(name)), _SHOWN)}: {problem}"
+
+
+def _problem(item: Any) -> str | None:
+    if isinstance(item, SettingsSpec):
+        if not (isinstance(item.model, type) and issubclass(item.model, Settings)):
+            return "model must be a class below contexthost.config.Settings"
+        return None if isinstance(item.environment, Mapping) else "environment must be a mapping"
+    if not isinstance(item, (Tool, Command)):
+        return None
+    if isinstance(item, Tool) and not _TOOL_NAME.fullmatch(item.name):
+        return "providers only take names of 1 to 64 letters (a-z, A-Z), digits, _ and -"
+    if isinstance(item, Command) and not _can_be_typed(item.name):
+        return "nobody can type a name with spaces, a slash in front or what cannot be printed"
+    if not isinstance(item.description, str):
+        return f"description must be a text, not a {type(item.description).__name__}"
+    for name in ("handler", "available"):
+        if not callable(getattr(item, name)):
+            return f"{name} must be a function, not a {type(getattr(item, name)).__name__}"
+    return _schema_problem(item.parameters) if isinstance(item, Tool) else None
+
+
+def _can_be_typed(name: str) -> bool:
+    """Pi takes what is between the slash and the first space for the name; the command line, one slash away."""
+    return name.isprintable() and " " not in name and not name.startswith("/")
+
+
+def _schema_problem(parameters: object) -> str | None:
+    """What is wrong with a tool's parameters, which go into a JSON file and into every request to a provider."""
+    import jsonschema  # slow to import: only where a tool is looked at
+
+    if not isinstance(parameters, Mapping):
+        return f"parameters must be a JSON Schema, not a {type(parameters).__name__}"
+    try:
+        schema = json.loads(json.dumps(dict(parameters), allow_nan=False))
+    except (TypeError, ValueError, RecursionError) as error:  # ValueError: NaN, or a circle
+        return f"parameters are not JSON ({error})"
+    try:
+        js_json(dict(parameters))
+    except TypeError:
+        return "parameters are not JSON (a key is not a text)"
+    if schema.get("type") != "object":
+        return 'parameters must be the JSON Schema of an object: {"type": "object", …}'
+    try:
+        jsonschema.Draft202012Validator.check_schema(schema)
+    except jsonschema.SchemaError as error:
+        where = "/".join(map(str, error.absolute_path)) or "parameters"
+        return f"parameters are no JSON Schema ({where}: {shorten(one_line(error.message), _SHOWN)})"
+    return None
