@@ -667,11 +667,23 @@ BAD_ITEMS = [
     (tool(parameters={}), "Tool 'look': parameters must be the JSON Schema of an object: {\"type\": \"object\", …}"),
     (
         tool(parameters={"type": "object", "properties": {"a": {"type": "text"}}}),
-        "Tool 'look': parameters are no JSON Schema (properties/a/type: 'text' is not valid",
+        "Tool 'look': parameters are no JSON Schema (a: there is no type 'text')",
+    ),
+    (
+        tool(parameters={"type": "object", "properties": {"a": {"type": "array", "items": {"type": ["b"]}}}}),
+        "Tool 'look': parameters are no JSON Schema (a[]: there is no type 'b')",
     ),
     (
         tool(parameters={"type": "object", "properties": []}),
-        "Tool 'look': parameters are no JSON Schema (properties: [] is not of type 'object')",
+        "Tool 'look': parameters are no JSON Schema (parameters: properties is not an object)",
+    ),
+    (
+        tool(parameters={"type": "object", "properties": {"a": "text"}}),
+        "Tool 'look': parameters are no JSON Schema (a is no schema)",
+    ),
+    (
+        tool(parameters={"type": "object", "required": "a"}),
+        "Tool 'look': parameters are no JSON Schema (parameters: required is not a list of names)",
     ),
     (command(""), "Command '': the name is empty"),
     (command(7), "the name of a Command must be a text, not a int"),
@@ -705,7 +717,7 @@ def test_an_item_that_cannot_be_used_is_left_out_alone_and_the_reason_told(bad: 
     manager, failures = manager_of("register_tools", one=lambda: [good[0], bad, good[1]], two=lambda: [good[2]])
     assert manager.items("register_tools", kind) == [("one", good[0]), ("one", good[1]), ("two", good[2])]
     assert [failure.plugin for failure in failures] == ["one"]
-    assert failures[0].problem.startswith(problem)  # the rest is the words of json and jsonschema
+    assert failures[0].problem.startswith(problem)  # the rest is the words of json
 
 
 def test_items_that_are_only_unusual_are_taken() -> None:

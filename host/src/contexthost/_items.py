@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from contexthost.config import Settings, SettingsSpec
@@ -16,6 +16,8 @@ __all__ = ["item_name", "item_problem"]
 
 _TOOL_NAME: Final = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 """What OpenAI and Anthropic take: with another name among its tools, every request of a session fails."""
+
+_TYPES: Final = ("array", "boolean", "integer", "null", "number", "object", "string")
 
 _SHOWN: Final = 80
 """Characters of a name, or of what is wrong with a schema, that are told."""
@@ -66,8 +68,6 @@ def _can_be_typed(name: str) -> bool:
 
 def _schema_problem(parameters: object) -> str | None:
     """What is wrong with a tool's parameters, which go into a JSON file and into every request to a provider."""
-    import jsonschema  # slow to import: only where a tool is looked at
-
     if not isinstance(parameters, Mapping):
         return f"parameters must be a JSON Schema, not a {type(parameters).__name__}"
     try:
@@ -80,9 +80,32 @@ def _schema_problem(parameters: object) -> str | None:
         return "parameters are not JSON (a key is not a text)"
     if schema.get("type") != "object":
         return 'parameters must be the JSON Schema of an object: {"type": "object", …}'
-    try:
-        jsonschema.Draft202012Validator.check_schema(schema)
-    except jsonschema.SchemaError as error:
-        where = "/".join(map(str, error.absolute_path)) or "parameters"
-        return f"parameters are no JSON Schema ({where}: {shorten(one_line(error.message), _SHOWN)})"
-    return None
+    problem = next(_not_schema(schema, ""), None)
+    return None if problem is None else f"parameters are no JSON Schema ({shorten(one_line(problem), _SHOWN)})"
+
+
+def _not_schema(schema: object, where: str) -> Iterator[str]:
+    """What is not as JSON Schema has it, of the keywords that tools use.
+
+    `jsonschema` knows all of them, but takes a quarter of a second to import, and each start of Python in Pi would pay.
+    """
+    at = where or "parameters"
+    if not isinstance(schema, dict):
+        if not isinstance(schema, bool):
+            yield f"{at} is no schema"
+        return
+    kinds = schema.get("type", [])
+    unknown = [kind for kind in (kinds if isinstance(kinds, list) else [kinds]) if kind not in _TYPES]
+    if unknown:
+        yield f"{at}: there is no type {unknown[0]!r}"
+    required = schema.get("required", [])
+    if not (isinstance(required, list) and all(isinstance(name, str) for name in required)):
+        yield f"{at}: required is not a list of names"
+    properties = schema.get("properties", {})
+    if not isinstance(properties, dict):
+        yield f"{at}: properties is not an object"
+        return
+    for name, part in properties.items():
+        yield from _not_schema(part, f"{where}/{name}" if where else name)
+    if "items" in schema:
+        yield from _not_schema(schema["items"], f"{where}[]")
