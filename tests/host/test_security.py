@@ -350,7 +350,7 @@ def test_programs_are_started_in_three_places_without_a_shell_and_requests_made_
             clients.add(path.relative_to(ROOT).as_posix())
     assert starters == {
         "host/src/contexthost/credentials.py",
-        "host/src/contexthost/pi/install.py",
+        "host/src/contexthost/pi/greeting.py",
         "plugins/relay/src/contexthost_relay/gitlog.py",
     }
     assert clients == {
