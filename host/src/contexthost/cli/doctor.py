@@ -129,6 +129,8 @@ def _bridge() -> Iterator[Check]:
         yield Check("ok", "Pi bridge", "its Python side answers")
     else:
         yield Check("problem", "Pi bridge", f"its Python side does not answer: {found.problem}")
+    for told in found.told:
+        yield Check("warning", "Pi bridge", told)
     for rival in found.rivals.paths:
         text = f"{rival} takes part in compactions too; Pi takes the answer of the last extension"
         yield Check("warning", "Pi bridge", text)
