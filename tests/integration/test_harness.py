@@ -178,7 +178,7 @@ def test_a_seed_names_one_file() -> None:
     assert first == random_session(7)
     assert first != random_session(8)
     fingerprint = hashlib.sha256(first).hexdigest()[:16]
-    assert fingerprint == "1680fe081229e020"  # on every machine; changes with the generator
+    assert fingerprint == "80c5d2f442ba0b0f"  # on every machine; changes with the generator
 
 
 @settings(max_examples=20)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 import json
 import os
 import signal
@@ -129,8 +130,10 @@ def all_but_the_main_thread(process: int, number: int) -> None:
     """Sends a signal to the threads that the kernel chooses from when the main one has yet to take an earlier one."""
     threads = {int(task.name) for task in Path(f"/proc/{process}/task").iterdir()} - {process}
     assert threads
-    for thread in threads:
-        assert ctypes.CDLL(None).tgkill(process, thread, number) == 0
+    library = ctypes.CDLL(None, use_errno=True)
+    taken = [library.tgkill(process, thread, number) == 0 or ctypes.get_errno() for thread in threads]
+    assert True in taken
+    assert set(taken) <= {True, errno.ESRCH}  # it may have begun to end by what the first of them took
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="signals are sent to one thread by a call of Linux")
