@@ -215,7 +215,7 @@ def shapes() -> SessionBuilder:
 def deep() -> SessionBuilder:
     """Nesting beyond any stack, in what an entry and a header may hold."""
     build = SessionBuilder()
-    for depth in (900, 5_000, 20_000):
+    for depth in (900, 5_000, 8_000):
         nested = Literal(b"[" * depth + b"]" * depth)
         build.assistant("word", calls=[tool_call(f"d{depth}", "read", {"path": nested})])
         build.tool_result(f"d{depth}", "word", tool="read")
