@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 _TIME = "2026-11-30T10:00:00.000Z"
-_USAGE = {"input": 10, "output": 20, "cacheRead": 0, "cacheWrite": 0, "totalTokens": 30}
+_USAGE = {"input": 10, "output": 20, "cacheRead": 0, "cacheWrite": 0, "totalTokens": 30, "cost": {"total": 0}}
 
 
 def entry(number: int, message: dict[str, Any]) -> dict[str, Any]:
