@@ -16,11 +16,10 @@ from contexthost.tokens.pi import (
     ContextEstimate,
     assistant_usage,
     calculate_context_tokens,
-    estimate_context_tokens,
     estimate_projected_context_tokens,
     pi_estimate,
 )
-from support.compaction_fakes import FakeEntry, assistant, compaction, edit, label, project, result, system, user
+from support.compaction_fakes import FakeEntry, assistant, compaction, edit, entry, label, project, system, user
 
 
 @pytest.mark.parametrize(
@@ -98,6 +97,10 @@ def test_missing_and_mistyped_parts_count_nothing(message: Message) -> None:
     assert pi_estimate(message) == 0
 
 
+def estimate_of(branch: list[FakeEntry], context: list[FakeEntry] | None = None) -> ContextEstimate:
+    return estimate_projected_context_tokens(project(branch if context is None else context).entries, branch)
+
+
 JUNK = st.recursive(
     st.none()
     | st.booleans()
@@ -117,7 +120,7 @@ JUNK = st.recursive(
 def test_no_message_ever_crashes_the_estimates(role: str, content: object, usage: object) -> None:
     message: Message = {"role": role, "content": content, "usage": usage, "sections": content, "toolsAdded": usage}
     assert pi_estimate(message) >= 0
-    assert estimate_context_tokens([message]).tokens >= 0
+    assert estimate_of([entry("e1", "message", message=message)]).tokens >= 0
     assert calculate_context_tokens(usage) == calculate_context_tokens(usage)
 
 
@@ -186,19 +189,20 @@ def answered(total: int | None, stop: str = "stop", chars: int = 4) -> Message:
 @pytest.mark.parametrize(
     ("messages", "estimate"),
     [
-        ([], ContextEstimate(0, 0, 0, None)),
-        ([asked(8), answered(100), asked(40), answered(None)], ContextEstimate(111, 100, 11, 1)),
-        ([asked(8), answered(100, "aborted")], ContextEstimate(3, 0, 3, None)),
-        ([asked(8), answered(100), asked(4), answered(50, "error", 400)], ContextEstimate(201, 100, 101, 1)),
-        ([asked(8), answered(0)], ContextEstimate(3, 0, 3, None)),
+        ([], ContextEstimate(0, 0, 0)),
+        ([asked(8), answered(100), asked(40), answered(None)], ContextEstimate(111, 100, 11)),
+        ([asked(8), answered(100, "aborted")], ContextEstimate(3, 0, 3)),
+        ([asked(8), answered(100), asked(4), answered(50, "error", 400)], ContextEstimate(201, 100, 101)),
+        ([asked(8), answered(0)], ContextEstimate(3, 0, 3)),
         (
             [answered(30, "length"), {"role": "toolResult", "content": "x" * 41}],
-            ContextEstimate(41, 30, 11, 0),
+            ContextEstimate(41, 30, 11),
         ),
     ],
 )
 def test_the_last_valid_usage_is_the_base_of_the_estimate(messages: list[Message], estimate: ContextEstimate) -> None:
-    assert estimate_context_tokens(messages) == estimate
+    branch = [entry(f"e{at}", "message", message=message) for at, message in enumerate(messages)]
+    assert estimate_of(branch) == estimate
 
 
 # --- usage on a branch ---------------------------------------------------------------------------------------------
@@ -206,44 +210,32 @@ def test_the_last_valid_usage_is_the_base_of_the_estimate(messages: list[Message
 USAGE = {"totalTokens": 5000}
 
 
-def estimate_of(branch: list[FakeEntry], context: list[FakeEntry] | None = None) -> ContextEstimate:
-    return estimate_projected_context_tokens(project(branch if context is None else context).entries, branch)
-
-
 def test_without_edits_and_compactions_usage_is_trusted() -> None:
     branch = [user("u1"), assistant("a1", usage=USAGE), label("l1"), user("u2", 50)]
-    assert estimate_of(branch) == ContextEstimate(5050, 5000, 50, 1)
+    assert estimate_of(branch) == ContextEstimate(5050, 5000, 50)
 
 
 @pytest.mark.parametrize("invalidating", [edit("x", "u1"), edit("x", "gone"), compaction("x", "")])
 def test_usage_from_before_an_edit_or_compaction_is_not_trusted(invalidating: FakeEntry) -> None:
     branch = [user("u1"), assistant("a1", usage=USAGE), invalidating, user("u2", 50)]
-    assert estimate_of(branch) == ContextEstimate(250, 0, 250, None)
+    assert estimate_of(branch) == ContextEstimate(250, 0, 250)
 
 
 def test_usage_from_after_the_latest_edit_is_trusted() -> None:
     branch = [user("u1"), edit("x", "u1"), assistant("a1", usage=USAGE)]
-    assert estimate_of(branch) == ContextEstimate(5000, 5000, 0, 1)
+    assert estimate_of(branch) == ContextEstimate(5000, 5000, 0)
 
 
 def test_a_kept_answer_that_stands_after_the_compaction_in_context_order_is_not_trusted() -> None:
     kept, cut = [user("u1"), assistant("a1", usage=USAGE)], compaction("k", "s" * 40)
-    assert estimate_of([*kept, cut], [cut, *kept]) == ContextEstimate(210, 0, 210, None)
+    assert estimate_of([*kept, cut], [cut, *kept]) == ContextEstimate(210, 0, 210)
 
 
 def test_usage_that_is_not_on_the_branch_is_not_trusted() -> None:
-    assert estimate_of([user("u1")], [user("u1"), assistant("a1", usage=USAGE)]) == ContextEstimate(200, 0, 200, None)
+    assert estimate_of([user("u1")], [user("u1"), assistant("a1", usage=USAGE)]) == ContextEstimate(200, 0, 200)
 
 
 def test_a_pure_estimate_counts_the_replayed_system_message_once() -> None:
     branch = [system("s1", 10), user("u1"), system("s2", 10)]
     # 40 + 40 characters and the blank line between them: 82 / 4, rounded up once.
-    assert estimate_of(branch) == ContextEstimate(121, 0, 121, None)
-
-
-def test_messages_may_be_given_when_the_caller_has_them() -> None:
-    branch = [user("u1"), assistant("a1", usage=USAGE), result("r1", 7)]
-    projection = project(branch)
-    given_messages = estimate_projected_context_tokens(iter(projection.entries), branch, projection.messages)
-    assert given_messages == estimate_projected_context_tokens(projection.entries, branch)
-    assert given_messages.tokens == 5007
+    assert estimate_of(branch) == ContextEstimate(121, 0, 121)

@@ -22,14 +22,13 @@ class FakeProjected:
     source: FakeEntry
     messages: tuple[Message, ...]
 
+    def read(self) -> tuple[Message, ...]:
+        return self.messages
+
 
 @dataclass(frozen=True)
 class FakeProjection:
     entries: tuple[FakeProjected, ...]
-
-    @property
-    def messages(self) -> tuple[Message, ...]:
-        return tuple(message for entry in self.entries for message in entry.messages)
 
 
 def entry(entry_id: str, kind: str, **data: Any) -> FakeEntry:

@@ -70,7 +70,7 @@ def find_projected_cut_point(
     One rule more: input whose only answer was an abandoned attempt, omitted since, may be summarised. If nothing
     visible follows the cut but an omitted assistant message does, the cut moves past the input.
     """
-    window = _Window(start, end, lambda i: entries[i].source.type == "compaction", lambda i: entries[i].messages)
+    window = _Window(start, end, lambda i: entries[i].source.type == "compaction", lambda i: entries[i].read())
     found = window.budget_cut(keep_tokens)
     if found is None:
         return CutPoint(start)
@@ -148,7 +148,7 @@ def _is_abandoned_attempt(suffix: Sequence[ProjectedEntryLike], context_messages
         own = context_messages(source)
         if not own:
             continue
-        if entry.messages:
+        if entry.read():
             return False
         omitted.add(source.id)
         attempted = attempted or (source.type == "message" and _role(own[0]) == "assistant")

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
+from itertools import chain
 
 from contexthost.compaction.cut_point import find_projected_cut_point
 from contexthost.compaction.files import FileOps, collect_file_ops
 from contexthost.compaction.protocols import ContextMessages, EntryLike, ProjectedEntryLike, ProjectionLike
+from contexthost.compaction.reading import ConversationMessages
 from contexthost.messages import Message
 from contexthost.tokens.pi import estimate_projected_context_tokens
 
@@ -38,14 +40,15 @@ class Preparation:
     """What a compactor gets.
 
     ``messages_to_summarize`` is the history before the cut; if the cut splits a turn, the part of that turn before the
-    cut is in ``turn_prefix_messages`` instead. Both reflect context edits and hold no system messages.
+    cut is in ``turn_prefix_messages`` instead. Both reflect context edits and hold no system messages; both are decoded
+    anew whenever they are looked at, and not kept.
     ``previous_summary`` is the summary of the compaction before, which the new one replaces. ``tokens_before`` is Pi's
     estimate of the whole context.
     """
 
     first_kept_entry_id: str
-    messages_to_summarize: tuple[Message, ...]
-    turn_prefix_messages: tuple[Message, ...]
+    messages_to_summarize: Sequence[Message]
+    turn_prefix_messages: Sequence[Message]
     is_split_turn: bool
     tokens_before: int
     previous_summary: str | None
@@ -83,8 +86,8 @@ def prepare_compaction(
     if cut.first_kept >= len(entries) or not entries[cut.first_kept].source.id:
         return None
     history_end = cut.first_kept if cut.turn_start is None else cut.turn_start
-    history = tuple(_conversation(entries[start:history_end]))
-    prefix = tuple(_conversation(entries[history_end : cut.first_kept]))
+    history = ConversationMessages(entries[start:history_end])
+    prefix = ConversationMessages(entries[history_end : cut.first_kept])
     if not history and not prefix:
         return None
 
@@ -94,9 +97,9 @@ def prepare_compaction(
         messages_to_summarize=history,
         turn_prefix_messages=prefix,
         is_split_turn=cut.is_split_turn,
-        tokens_before=estimate_projected_context_tokens(entries, branch, projection.messages).tokens,
+        tokens_before=estimate_projected_context_tokens(entries, branch).tokens,
         previous_summary=summary if isinstance(summary, str) else None,
-        file_ops=collect_file_ops([*history, *prefix], previous),
+        file_ops=collect_file_ops(chain(history, prefix), previous),
         settings=settings,
     )
 
@@ -115,7 +118,7 @@ def drafted_preparation(
     previous_index = _compaction_in_force(entries)
     start = 0 if previous_index is None else previous_index + 1
     found = (at for at in range(start, len(entries)) if entries[at].source.id == first_kept_entry_id)
-    history = tuple(_conversation(entries[start : next(found, len(entries))]))
+    history = ConversationMessages(entries[start : next(found, len(entries))])
     previous = None if previous_index is None else entries[previous_index].source
     summary = previous.data.get("summary") if previous is not None else None
     return Preparation(
@@ -123,7 +126,7 @@ def drafted_preparation(
         messages_to_summarize=history,
         turn_prefix_messages=(),
         is_split_turn=False,
-        tokens_before=estimate_projected_context_tokens(entries, branch, projection.messages).tokens,
+        tokens_before=estimate_projected_context_tokens(entries, branch).tokens,
         previous_summary=summary if isinstance(summary, str) else None,
         file_ops=collect_file_ops(history, previous),
         settings=settings,
@@ -132,14 +135,5 @@ def drafted_preparation(
 
 def _compaction_in_force(entries: Sequence[ProjectedEntryLike]) -> int | None:
     """Older compactions may stand further back in the kept range, but contribute no messages."""
-    found = (index for index, entry in enumerate(entries) if entry.source.type == "compaction" and entry.messages)
+    found = (index for index, entry in enumerate(entries) if entry.source.type == "compaction" and entry.read())
     return next(found, None)
-
-
-def _conversation(entries: Sequence[ProjectedEntryLike]) -> Iterator[Message]:
-    """The messages of the entries, without system messages (prompt state) and compaction summaries."""
-    for entry in entries:
-        if entry.source.type != "compaction":
-            for message in entry.messages:
-                if not isinstance(message, dict) or message.get("role") != "system":
-                    yield message

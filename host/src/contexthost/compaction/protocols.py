@@ -26,17 +26,16 @@ class ProjectedEntryLike(Protocol):
 
     @property
     def source(self) -> EntryLike: ...
-    @property
-    def messages(self) -> Sequence[Message]: ...
+    def read(self) -> Sequence[Message]:
+        """Its messages; decoded for whoever asks, and not kept."""
+        ...
 
 
 class ProjectionLike(Protocol):
-    """The projection of a branch: its entries in context order (the compaction in force first), and their messages."""
+    """The projection of a branch: its entries in context order (the compaction in force first)."""
 
     @property
     def entries(self) -> Sequence[ProjectedEntryLike]: ...
-    @property
-    def messages(self) -> Sequence[Message]: ...
 
 
 #: The messages that an entry has by itself, before any context edit.

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from contexthost.messages import current_system_message, timestamp_ms
+from contexthost.messages import timestamp_ms
 from contexthost.projection.drafts import CompactionDraft, ContextEditDraft, CustomDraft, CustomMessageDraft, Draft
 from contexthost.projection.fold import Fold
 from contexthost.projection.overlay import Overlay
@@ -217,7 +217,7 @@ class ProjectionAuthority:
         if tokens is None:
             tokens = estimate_projected_context_tokens(snapshot.entries, snapshot.branch).tokens
         optional: dict[str, Any] = {"details": draft.details, "usage": draft.usage}
-        system = current_system_message(snapshot.messages)
+        system = snapshot.system_message
         if system is not None:
             # From here on the checkpoint is the prompt and tool state: older system messages never replay.
             optional["systemMessage"] = {**system, "timestamp": timestamp_ms(base["timestamp"])}

@@ -7,7 +7,7 @@ a tokeniser. Where a value has a type that would crash Pi or turn its sum into N
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
@@ -19,7 +19,6 @@ __all__ = [
     "ProjectedMessages",
     "assistant_usage",
     "calculate_context_tokens",
-    "estimate_context_tokens",
     "estimate_projected_context_tokens",
     "pi_estimate",
 ]
@@ -45,21 +44,17 @@ class ProjectedMessages(Protocol):
 
     @property
     def source(self) -> BranchEntry: ...
-    @property
-    def messages(self) -> Sequence[Message]: ...
+    def read(self) -> Sequence[Message]: ...
 
 
 @dataclass(frozen=True, slots=True)
 class ContextEstimate:
-    """Tokens in the context: what a provider reported, plus an estimate of the messages that came after it.
-
-    ``last_usage_index`` is the index of the message whose usage was taken; None when everything is estimated.
-    """
+    """Tokens in the context: what a provider reported (0 when everything is estimated), plus an estimate of the
+    messages that came after it."""
 
     tokens: int
     usage_tokens: int
     trailing_tokens: int
-    last_usage_index: int | None
 
 
 def pi_estimate(message: Message) -> int:
@@ -94,57 +89,54 @@ def assistant_usage(message: Message) -> Mapping[str, Any] | None:
     return usage if isinstance(usage, Mapping) and calculate_context_tokens(usage) > 0 else None
 
 
-def estimate_context_tokens(messages: Sequence[Message]) -> ContextEstimate:
-    """The last valid usage plus the estimate of what follows it; all estimated where there is none."""
-    for index in range(len(messages) - 1, -1, -1):
-        usage = assistant_usage(messages[index])
-        if usage is not None:
-            reported = calculate_context_tokens(usage)
-            trailing = sum(pi_estimate(messages[after]) for after in range(index + 1, len(messages)))
-            return ContextEstimate(reported + trailing, reported, trailing, index)
-    return _estimated(sum(map(pi_estimate, messages)))
-
-
 def estimate_projected_context_tokens(
-    entries: Iterable[ProjectedMessages],
-    branch: Sequence[BranchEntry],
-    messages: Sequence[Message] | None = None,
+    entries: Sequence[ProjectedMessages], branch: Sequence[BranchEntry]
 ) -> ContextEstimate:
-    """The estimate for a projection, which trusts no usage from before a later context edit or compaction.
+    """The last valid usage plus the estimate of what follows it; all estimated where there is none to trust.
 
-    ``entries`` are the projected entries, ``branch`` all entries from the root to the leaf, ``messages`` the messages
-    of ``entries`` in one sequence (made from them if not given). Positions on the branch decide, never clocks. Without
-    a trusted usage all messages are estimated, the system messages as the one that is now in force.
+    ``entries`` are the projected entries, ``branch`` all entries from the root to the leaf. A usage from before a later
+    context edit or compaction is not trusted; positions on the branch decide, never clocks. Without a trusted usage all
+    messages are estimated, the system messages as the one that is now in force. Keeps nothing decoded.
     """
-    if messages is None:
-        entries = list(entries)
-        messages = [message for entry in entries for message in entry.messages]
-    estimate = estimate_context_tokens(messages)
-    if estimate.last_usage_index is not None:
-        source_id = _source_id(entries, estimate.last_usage_index)
-        # Pi compares two indices. Seen from the leaf: whichever comes first, the usage or what invalidates it, decides;
-        # an usage that is not on the branch is not trusted even when nothing invalidates it.
-        for entry in reversed(branch):
-            if entry.type in ("context_edit", "compaction"):
-                break
-            if entry.id == source_id:
-                return estimate
-    system = current_system_message(messages)
-    tokens = pi_estimate(system) if system is not None else 0
-    return _estimated(tokens + sum(pi_estimate(message) for message in messages if not _is_system(message)))
+    trailing = 0
+    for entry in reversed(entries):
+        for message in reversed(entry.read()):
+            usage = assistant_usage(message)
+            if usage is None:
+                trailing += pi_estimate(message)
+            elif _is_trusted(entry.source.id, branch):
+                reported = calculate_context_tokens(usage)
+                return ContextEstimate(reported + trailing, reported, trailing)
+            else:
+                return _estimated(entries)
+    return _estimated(entries)
 
 
-def _estimated(tokens: int) -> ContextEstimate:
-    return ContextEstimate(tokens, 0, tokens, None)
+def _is_trusted(source_id: str, branch: Sequence[BranchEntry]) -> bool:
+    """Whether the entry with a usage comes, seen from the leaf, before any edit and compaction.
+
+    Pi compares two indices; a usage that is not on the branch is not trusted even when nothing invalidates it.
+    """
+    for entry in reversed(branch):
+        if entry.type in ("context_edit", "compaction"):
+            return False
+        if entry.id == source_id:
+            return bool(source_id)
+    return False
 
 
-def _source_id(entries: Iterable[ProjectedMessages], message_index: int) -> str | None:
-    passed = 0
+def _estimated(entries: Sequence[ProjectedMessages]) -> ContextEstimate:
+    tokens = 0
+    systems: list[Message] = []
     for entry in entries:
-        passed += len(entry.messages)
-        if message_index < passed:
-            return entry.source.id or None
-    return None
+        for message in entry.read():
+            if isinstance(message, dict) and message.get("role") == "system":
+                systems.append(message)
+            else:
+                tokens += pi_estimate(message)
+    system = current_system_message(systems)
+    tokens += 0 if system is None else pi_estimate(system)
+    return ContextEstimate(tokens, 0, tokens)
 
 
 def _chars(message: Message) -> int:
@@ -214,7 +206,3 @@ def _is_number(value: object) -> bool:
 
 def _whole(value: Any) -> int:
     return math.ceil(value) if _is_number(value) else 0
-
-
-def _is_system(message: Message) -> bool:
-    return isinstance(message, dict) and message.get("role") == "system"

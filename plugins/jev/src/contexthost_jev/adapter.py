@@ -10,7 +10,7 @@ from typing import Any, Final, Literal
 from contexthost.compaction import Preparation
 from contexthost.context import AbortSignal
 from contexthost.events import CompactionResult
-from contexthost.messages import Message, convert_to_llm, current_system_message, text_of
+from contexthost.messages import Message, convert_to_llm, text_of
 from contexthost.projection import Snapshot
 from contexthost_jev.core import DoesNotFit, JevAsker, NothingToPrune, Scored, compact
 from contexthost_jev.decide import reduction_ratio
@@ -183,13 +183,13 @@ def session_history(preparation: Preparation, snapshot: Snapshot) -> SessionHist
             *previous,
             *to_jev_messages((*preparation.messages_to_summarize, *preparation.turn_prefix_messages)),
         ],
-        kept=to_jev_messages(message for entry in kept for message in entry.messages),
+        kept=to_jev_messages(message for entry in kept for message in entry.read()),
     )
 
 
 def model_tools(snapshot: Snapshot) -> frozenset[str]:
     """The names of the tools that the model has, as the session's system messages tell them."""
-    system = current_system_message(snapshot.messages)
+    system = snapshot.system_message
     tools = system.get("toolsAdded") if system is not None else None
     return frozenset(_text(tool.get("name")) for tool in tools or () if isinstance(tool, dict))
 

@@ -41,14 +41,14 @@ def find_cut(snapshot: Snapshot, preparation: Preparation, tail_max_chars: int) 
 
 
 def _is_user(item: ProjectedEntry) -> bool:
-    return item.source.role == "user" and bool(item.messages)
+    return item.source.role == "user" and bool(item.read())
 
 
 def text_length(items: Iterator[ProjectedEntry]) -> int:
     """Characters (code points) of the texts that the model sees in these entries; no calls, thinking or images."""
     total = 0
     for item in items:
-        for message in item.messages:
+        for message in item.read():
             total += len(text_of(message.get("content")))
             if message.get("role") == "bashExecution":
                 total += len(own_text(message.get("command"))) + len(own_text(message.get("output")))
@@ -83,9 +83,10 @@ def last_answer(snapshot: Snapshot, history: History, cut: Cut) -> Said | None:
     """The last final answer before the cut: a whole assistant message with text that calls no tool."""
     for at in range(cut.position - 1, -1, -1):
         item = snapshot.entries[at]
-        if item.source.role != "assistant" or not item.messages:
+        messages = item.read() if item.source.role == "assistant" else ()
+        if not messages:
             continue
-        message = item.messages[0]
+        message = messages[0]
         content = message.get("content")
         calls = isinstance(content, list) and any(isinstance(b, dict) and b.get("type") == "toolCall" for b in content)
         if calls or message.get("stopReason") in ("error", "aborted", "toolUse") or not text_of(content).strip():
