@@ -255,7 +255,7 @@ def test_a_turn_at_10_000_entries(tmp_path: Path, setup: Setup) -> None:
 @pytest.mark.parametrize("result_chars", [200, 8_000], ids=["small entries", "large entries"])
 def test_the_memory_of_the_python_side(tmp_path: Path, result_chars: int) -> None:
     """With entries of 380 bytes, where what an entry costs whatever its size counts most, and of 2.3 kB, which is what
-    recorded sessions have on average. A relay decodes all messages: at its peak the latter hold the gate, too."""
+    recorded sessions have on average; at the peak of a relay, too, which looks at every message."""
     with live_home(tmp_path, lambda _: say("Answer."), window=100_000_000, plugins=["masking", "relay"]) as home:
         home.install()
         path = large_session(home, result_chars)
@@ -279,4 +279,4 @@ def test_the_memory_of_the_python_side(tmp_path: Path, result_chars: int) -> Non
             f"{peak / size:.2f} times at the peak of a relay"
         )
         assert more < 3 * size
-        assert result_chars == 200 or peak < 3 * size
+        assert peak < 3 * size

@@ -3,7 +3,7 @@ nothing decoded, neither in the sequence nor in the projection that they come fr
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from hypothesis import given, strategies as st
@@ -26,7 +26,8 @@ from support.compaction_fakes import (
 )
 from support.large import write_large
 
-ENTRIES = st.lists(st.sampled_from([user, assistant, system, call, result, label, compaction]), max_size=12).map(
+KINDS: list[Callable[[str], FakeEntry]] = [user, assistant, system, call, result, label, compaction]
+ENTRIES = st.lists(st.sampled_from(KINDS), max_size=12).map(
     lambda kinds: [kind(f"e{at}") for at, kind in enumerate(kinds)]
 )
 

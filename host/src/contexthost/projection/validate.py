@@ -114,7 +114,7 @@ def check_pairs(before: Snapshot, after: Snapshot, drafts: Sequence[Draft]) -> N
     """
     if not any(_may_break(draft, before) for draft in drafts):
         return
-    broken = Counter(_broken_pairs(after.messages)) - Counter(_broken_pairs(before.messages))
+    broken = Counter(_broken_pairs(after)) - Counter(_broken_pairs(before))
     if broken:
         what, call_id = min(broken)
         raise InvalidDraft(
@@ -137,14 +137,21 @@ def _may_break(draft: Draft, before: Snapshot) -> bool:
     return role == "toolResult" and (draft.replacement is None or target.omitted)
 
 
-def _broken_pairs(messages: Sequence[Message]) -> Iterator[tuple[str, str]]:
+def _calls_and_results(snapshot: Snapshot) -> Iterator[Message]:
+    """The messages that may be part of a pair; not kept, since a long context is large when decoded."""
+    for item in snapshot.entries:
+        if item.source.role in ("assistant", "toolResult"):
+            yield from item.read()
+
+
+def _broken_pairs(snapshot: Snapshot) -> Iterator[tuple[str, str]]:
     """Calls without a result, results without a call before them. Failed attempts are never sent.
 
     Some providers count their call ids anew in every answer: a call answers to the results up to the next call with
     its id.
     """
     answered: dict[str, bool] = {}  # of the newest call with each id
-    for message in messages:
+    for message in _calls_and_results(snapshot):
         role = message.get("role")
         if role == "assistant" and message.get("stopReason") not in ("aborted", "error"):
             content = message.get("content")
