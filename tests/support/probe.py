@@ -251,6 +251,8 @@ async def _run(arguments: str, ctx: Context) -> str | None:
         except asyncio.CancelledError:
             ctx.ui.notify("probe: the question is taken back")  # told after it was
             raise
+    elif what == "confirm-for":
+        return f"probe: {await ctx.ui.confirm('Sure?', rest, timeout_seconds=float(rest))}"
     elif what == "later":
         ctx.call_later(0.2, lambda: ctx.ui.notify("probe: later"))
     elif what == "key":

@@ -6,6 +6,8 @@ import os
 import signal
 from pathlib import Path
 
+import pytest
+
 from support.live_pi import kill_python, live_home, python_sides
 from support.model_server import say
 from support.terminal import Terminal, terminal
@@ -47,6 +49,20 @@ def test_a_question_of_a_python_side_that_has_gone_takes_no_answer(tmp_path: Pat
             assert pi.note("probe: ", after=mark) == "probe: False"
             pi.prompt("Hello.")
             assert pi.errors() == []
+
+
+@pytest.mark.parametrize("seconds", ["1e8", "inf"])
+def test_a_question_may_wait_for_an_answer_as_long_as_it_takes(tmp_path: Path, seconds: str) -> None:
+    """A timer of JavaScript takes 24.8 days at most; one that is set to more ends at once."""
+    with live_home(tmp_path, lambda _: say("Answer.")) as home:
+        home.probe()
+        home.install()
+        with home.rpc() as pi:
+            pi.send("prompt", message=f"/probe confirm-for {seconds}")
+            question = pi.event("extension_ui_request", method="confirm")
+            pi.slash("/probe entries")  # time goes by
+            pi.send("extension_ui_response", confirmed=True, id=question["id"])
+            assert pi.note("probe: True") == "probe: True"
 
 
 def ask(pi: Terminal, what: str) -> int:

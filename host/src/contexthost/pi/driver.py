@@ -34,6 +34,8 @@ _SUPPORTED: Final = frozenset(
 _DIALOGS: Final = frozenset({"ui.confirm", "ui.get_editor_text", "ui.set_editor_text"})
 _CONFIRM_SECONDS: Final = 600.0
 """How long a question stays open when the plugin does not say."""
+_FOR_EVER_SECONDS: Final = 1e9
+"""Infinity is no JSON: the extension would read 0. Thirty years are as good."""
 
 current_signal: contextvars.ContextVar[AbortSignal | None] = contextvars.ContextVar("current_signal", default=None)
 """The signal of the hook, tool call or command that the running task works for."""
@@ -61,7 +63,7 @@ class PiUi:
         """Asks in Pi; False where nobody can answer."""
         if not self._driver.has_ui:
             return False
-        seconds = _CONFIRM_SECONDS if timeout_seconds is None else timeout_seconds
+        seconds = _CONFIRM_SECONDS if timeout_seconds is None else min(timeout_seconds, _FOR_EVER_SECONDS)
         asked = {"title": printable(title), "message": printable(message), "seconds": seconds}
         try:
             return bool(await self._peer.request("ui/confirm", asked))
