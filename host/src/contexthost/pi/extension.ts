@@ -44,6 +44,7 @@ const limits = { start: INSTALLED.startSeconds, answer: 2, compaction: 120, tool
 
 const MISSED_HEARTBEATS = 3;
 const STARTING = 5000; // milliseconds from an input to its run, at most: it may fail before it starts
+const COMING = 50_000; // milliseconds from a try to its arrival at `input`, at most: extensions before ours may ask the user
 const BACK_OFF = { first: 1000, factor: 4, longest: 300_000, healthyAfter: 60_000 }; // milliseconds
 const HELD = "contexthost:held";
 const SENT = "contexthost:sent";
@@ -1037,8 +1038,13 @@ class Sender {
     const sending: Sending = { text, tries: 0, passed: 0, held, done };
     this.sending.push(sending);
     const content = images.length > 0 ? [{ type: "text", text }, ...images] : text;
+    let again = true;
     const attempt = () => {
       if (this.pi.over || sending.passed > 0) return;
+      if (!again) {
+        this.finish(sending, "Pi did not take it");
+        return;
+      }
       if (this.compactions.isGoingOn()) {
         setTimeout(attempt, 100); // Pi refuses prompts meanwhile
         return;
@@ -1047,14 +1053,12 @@ class Sender {
         setTimeout(attempt, 25); // Pi loses the second of two that come before the first one's run
         return;
       }
-      if (sending.tries >= 20) {
-        this.finish(sending, "Pi did not take it");
-        return;
-      }
       sending.tries++;
+      // At rest Pi takes all: what does not come then, another extension has dealt with, by a run of its own perhaps.
+      again = this.pi.running && sending.tries < 3;
       const send = () => this.pi.api.sendUserMessage(content, { deliverAs: "followUp", expandPromptTemplates: expand });
       trying.run({ sending }, send);
-      setTimeout(attempt, 250 * sending.tries);
+      setTimeout(attempt, again ? 1000 : COMING);
     };
     attempt();
   }
@@ -1203,7 +1207,8 @@ class Inputs {
   end(reason: string): void {
     if (reason !== "reload" && this.mayHold()) this.keep();
     clearTimeout(this.holdTimer);
-    if (this.held.length === 0 || this.pi.ctx.mode !== "tui" || reason === "quit") return; // found at the next start
+    const found = this.pi.ctx.mode === "tui" ? reason === "quit" : reason === "reload" || this.isOnDisk();
+    if (this.held.length === 0 || found) return; // at the next start
     const items = this.takeHeld();
     record(this.pi, items.map((item) => item.id), { returned: true });
     const images = items.flatMap((item) => item.images);
@@ -1257,6 +1262,13 @@ class Inputs {
     const held = !own && !this.pi.over && this.mayHold() && (answer?.action === "hold" || this.holding);
     if (held) return this.hold(order, result.text, result.images);
     return answer?.text === undefined ? { action: "continue" } : { action: "transform", ...result };
+  }
+
+  /** Pi makes a session's file with the first message in it, and none at all with `--no-session`. */
+  private isOnDisk(): boolean {
+    const manager = this.pi.ctx.sessionManager;
+    const talks = (entry: any) => ["user", "assistant"].includes(entry.message?.role);
+    return manager.getSessionFile() !== undefined && manager.getEntries().some(talks);
   }
 
   /** The other modes end after this prompt. */
