@@ -375,16 +375,28 @@ def test_what_is_held_in_a_session_without_a_file_is_shown_when_that_is_left(
         with home.rpc(*options) as pi:
             for leave in ("new_session", "quit"):
                 mark = pi.mark()
-                assert pi.ask("prompt", message="keep: this")["data"]["disposition"] == "handled"
+                for text in ("keep: one", "keep: two"):
+                    assert pi.ask("prompt", message=text)["data"]["disposition"] == "handled"
                 if leave == "quit":
                     break
                 pi.ask(leave)
-                assert pi.note("was not sent", after=mark) == "contexthost: a held message was not sent: keep: this"
-        assert [note for note in pi.notes(after=mark) if "was not sent" in note] == [
-            "contexthost: a held message was not sent: keep: this"
-        ]
+                assert pi.note(FOUND, after=mark).endswith("and not sent: keep: one\n\nkeep: two")
+        assert [note.split(": ", 2)[2] for note in pi.notes(after=mark) if FOUND in note] == ["keep: one\n\nkeep: two"]
         assert home.server.requests == []
         assert list(home.sessions.rglob("*.jsonl")) == []
+
+
+def test_what_is_on_its_way_when_a_session_without_a_file_is_left_is_shown(tmp_path: Path) -> None:
+    taken = input_handler("if (event.source === 'extension') await new Promise(() => {});")
+    with queueing(tmp_path, {BEFORE: taken}) as home, home.rpc(*helper(home)) as pi:
+        assert pi.ask("prompt", message="keep: this")["data"]["disposition"] == "handled"
+        mark = pi.mark()
+        pi.slash("/probe release")
+        pi.event("entry_appended", after=mark)
+        mark = pi.mark()
+        pi.ask("new_session")
+        assert offered(pi, after=mark) == ["keep: this"]
+        assert home.server.requests == []
 
 
 def test_records_that_somebody_has_changed_do_no_harm(tmp_path: Path) -> None:

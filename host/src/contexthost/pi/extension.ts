@@ -1195,24 +1195,24 @@ class Inputs {
         for (const id of sent.ids) left.delete(id);
       }
     }
-    if (left.size === 0) return;
-    const items = [...left.values()];
-    record(this.pi, items.map((item) => item.id), { returned: true });
-    const text = items.map((item) => item.text).join("\n\n");
-    const images = items.reduce((sum, item) => sum + (item.images ?? 0), 0);
-    this.offer(text, "contexthost: a message was held back when this session ended, and not sent", images);
+    this.offerLeft([...left.values()]);
   }
 
   /** At the end of the session: held input never goes into another one. */
   end(reason: string): void {
     if (reason !== "reload" && this.mayHold()) this.keep();
     clearTimeout(this.holdTimer);
-    const found = this.pi.ctx.mode === "tui" ? reason === "quit" : reason === "reload" || this.isOnDisk();
-    if (this.held.length === 0 || found) return; // at the next start
-    const items = this.takeHeld();
-    record(this.pi, items.map((item) => item.id), { returned: true });
-    const images = items.flatMap((item) => item.images);
-    this.offer(joined(items), "contexthost: a held message was not sent", images.length);
+    const toEditor = this.pi.ctx.mode === "tui" && reason !== "quit";
+    if (this.held.length > 0 && toEditor) {
+      const items = this.takeHeld();
+      record(this.pi, items.map((item) => item.id), { returned: true });
+      const images = items.flatMap((item) => item.images);
+      this.offer(joined(items), "contexthost: a held message was not sent", images.length);
+    }
+    // The next start finds the rest, what is on its way included, if this session can be opened again.
+    if (reason === "reload" || !(toEditor || this.pi.ctx.mode === "rpc") || this.isOnDisk()) return;
+    const manager = this.pi.ctx.sessionManager;
+    this.offerLeft([...leftOver(manager.getEntries(), manager.getSessionId()).left.values()]);
   }
 
   /** The answer to `input`. */
@@ -1333,6 +1333,13 @@ class Inputs {
     const items = this.held.sort((a, b) => a.order - b.order);
     this.held = [];
     return items;
+  }
+
+  private offerLeft(items: any[]): void {
+    if (items.length === 0) return;
+    record(this.pi, items.map((item) => item.id), { returned: true });
+    const images = items.reduce((sum, item) => sum + (item.images ?? 0), 0);
+    this.offer(joined(items), "contexthost: a message was held back when this session ended, and not sent", images);
   }
 
   /** Puts text into the editor behind what is there; where there is no editor, shows it. */
