@@ -870,6 +870,7 @@ type Compacting = { nonce: string; problem?: string };
 
 /** The compaction that goes on, as far as this extension knows: those that plugins ask for, and Pi's own. */
 class Compactions {
+  seen = 0; // counts what Pi tells of them
   private current?: Compacting;
   private addressedTo?: string;
 
@@ -935,6 +936,7 @@ class Compactions {
   async before(event: any): Promise<any> {
     const [nonce, to, instructions] = readMark(event.customInstructions);
     if (this.pi.over) return to ? { cancel: true } : undefined;
+    this.seen++;
     this.addressedTo = to;
     this.current ??= { nonce: "" };
     const current = this.current;
@@ -988,6 +990,7 @@ class Compactions {
   }
 
   private over(): void {
+    this.seen++;
     this.current = undefined;
     this.addressedTo = undefined;
   }
@@ -1038,13 +1041,11 @@ class Sender {
     const sending: Sending = { text, tries: 0, passed: 0, held, done };
     this.sending.push(sending);
     const content = images.length > 0 ? [{ type: "text", text }, ...images] : text;
-    let again = true;
+    const giveUp = () => {
+      if (!this.pi.over && sending.passed === 0) this.finish(sending, "Pi did not take it");
+    };
     const attempt = () => {
       if (this.pi.over || sending.passed > 0) return;
-      if (!again) {
-        this.finish(sending, "Pi did not take it");
-        return;
-      }
       if (this.compactions.isGoingOn()) {
         setTimeout(attempt, 100); // Pi refuses prompts meanwhile
         return;
@@ -1054,11 +1055,15 @@ class Sender {
         return;
       }
       sending.tries++;
-      // At rest Pi takes all: what does not come then, another extension has dealt with, by a run of its own perhaps.
-      again = this.pi.running && sending.tries < 3;
+      const [running, compactions] = [this.pi.running, this.compactions.seen];
       const send = () => this.pi.api.sendUserMessage(content, { deliverAs: "followUp", expandPromptTemplates: expand });
       trying.run({ sending }, send);
-      setTimeout(attempt, again ? 1000 : COMING);
+      setTimeout(() => {
+        // At rest Pi takes all: what does not come then, another extension has dealt with, by a run of its own perhaps.
+        const refused = running || this.compactions.seen > compactions;
+        if (refused && sending.tries < 3) attempt();
+        else setTimeout(giveUp, COMING);
+      }, 1000);
     };
     attempt();
   }
