@@ -49,6 +49,7 @@ const BACK_OFF = { first: 1000, factor: 4, longest: 300_000, healthyAfter: 60_00
 const HELD = "contexthost:held";
 const SENT = "contexthost:sent";
 const MARK = "contexthost:addressed:";
+const STRAY = Symbol.for("contexthost:stray"); // of `globalThis`: the session of this process shows a message of another
 const LONGEST = 2 ** 31 - 1; // milliseconds: a timer that is set to more ends at once
 const NEVER = Number.MAX_SAFE_INTEGER; // tokens: no context has so many
 
@@ -1191,6 +1192,9 @@ class Inputs {
   /** At the start: what the session's last end has left over is shown. */
   begin(reason: string): void {
     if (!this.mayHold()) return;
+    (globalThis as any)[STRAY] = (text: string, images: number) => {
+      if (!this.pi.over) this.offer(text, "contexthost: a message came too late for its session, and was not sent", images);
+    };
     const manager = this.pi.ctx.sessionManager;
     const { left, onTheWay } = leftOver(manager.getEntries(), manager.getSessionId());
     if (reason === "reload" && this.pi.ctx.hasPendingMessages()) {
@@ -1225,6 +1229,16 @@ class Inputs {
     const looked = this.answer(event);
     this.pi.inputs.set(looked, event);
     return looked.finally(() => this.pi.inputs.delete(looked));
+  }
+
+  /**
+   * An input of a session that has been replaced while an extension before ours looked at it. Pi would run it all the
+   * same: it keeps nothing of such a run, asks the model the same again after each tool call, without end, and its
+   * `abort` does not reach it.
+   */
+  stray({ source, text, images }: any): { action: "handled" } {
+    if (source !== "extension") (globalThis as any)[STRAY]?.(text, images?.length ?? 0);
+    return { action: "handled" };
   }
 
   /** Sends what is held as soon as Pi can take it. */
@@ -1476,6 +1490,7 @@ class Session implements Served {
   private watched = { headers: false, requests: false }; // of the provider's hooks
   private readonly shown = new Set<string>(); // keys of status lines
   private begun = false;
+  private reloaded = false; // the session goes on, with another instance
   private ending?: Promise<void>;
   private missed?: any; // a model that was selected while the Python side was starting with the one before
 
@@ -1502,7 +1517,10 @@ class Session implements Served {
 
     this.pi.on("session_start", (event: any, ctx: any) => this.begin(event, ctx));
     pi.on("session_shutdown", (event: any) => (this.ending ??= this.end(event))); // two reloads at once wait for one end
-    this.pi.on("input", (event: any) => this.inputs.look(event));
+    pi.on("input", (event: any) => {
+      if (!this.pi.over) return this.inputs.look(event);
+      return this.reloaded ? undefined : this.inputs.stray(event);
+    });
     pi.on("session_before_compact", (event: any) => this.compactions.before(event));
     this.pi.on("session_compact", (event: any) => {
       this.listening.listen(); // after a run a boundary follows, and no message before it
@@ -1552,6 +1570,7 @@ class Session implements Served {
 
   private async end(event: any): Promise<void> {
     if (this.begun) this.inputs.end(event.reason);
+    this.reloaded = event.reason === "reload";
     this.pi.end();
     if (!this.begun) return;
     const last = { reason: event.reason, targetSessionFile: event.targetSessionFile };
