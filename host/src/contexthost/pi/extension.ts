@@ -1521,6 +1521,11 @@ class Session implements Served {
       if (!this.pi.over) return this.inputs.look(event);
       return this.reloaded ? undefined : this.inputs.stray(event);
     });
+    // Such a run that has begun all the same (an extension behind ours has looked at its input) ends with this.
+    pi.on("tool_call", () => {
+      if (!this.pi.over || this.reloaded) return undefined;
+      return { block: true, reason: "The session has been replaced.", terminate: true };
+    });
     pi.on("session_before_compact", (event: any) => this.compactions.before(event));
     this.pi.on("session_compact", (event: any) => {
       this.listening.listen(); // after a run a boundary follows, and no message before it
