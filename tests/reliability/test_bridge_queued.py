@@ -342,6 +342,63 @@ def test_what_pi_did_not_take_after_all_is_shown(tmp_path: Path) -> None:
         assert found(home, file) == []
 
 
+TAKES_OVER = """
+    export default function (pi: any) {
+      const jobs: string[] = [];
+      setInterval(() => jobs.length > 0 && pi.sendUserMessage(jobs.shift()), 20).unref();
+      pi.on("input", (event: any) => {
+        if (event.source !== "extension" || !event.text.startsWith("keep: ")) return;
+        jobs.push(event.text.replace("keep: ", "Do "));
+        return { action: "handled" };
+      });
+    }
+"""
+
+
+def test_what_an_extension_before_ours_makes_a_run_of_is_sent_once(tmp_path: Path) -> None:
+    with queueing(tmp_path, {BEFORE: TAKES_OVER}) as home:
+        change_extension(home, "const COMING = 50_000;", "const COMING = 3_000;")
+        with home.rpc() as pi:
+            pi.prompt("Hello.")
+            mark = pi.mark()
+            hold(pi, "keep: this")
+            assert pi.note("could not be sent", after=mark).endswith("(Pi did not take it): keep: this")
+            assert users(pi.file) == ["Hello.", "Do this"]
+            assert len(home.server.requests) == 2
+
+
+@pytest.mark.parametrize("options", [(), ("--no-session",)])
+def test_what_is_held_in_a_session_without_a_file_is_shown_when_that_is_left(
+    tmp_path: Path, options: tuple[str, ...]
+) -> None:
+    with queueing(tmp_path) as home:
+        with home.rpc(*options) as pi:
+            for leave in ("new_session", "quit"):
+                mark = pi.mark()
+                for text in ("keep: one", "keep: two"):
+                    assert pi.ask("prompt", message=text)["data"]["disposition"] == "handled"
+                if leave == "quit":
+                    break
+                pi.ask(leave)
+                assert pi.note(FOUND, after=mark).endswith("and not sent: keep: one\n\nkeep: two")
+        assert [note.split(": ", 2)[2] for note in pi.notes(after=mark) if FOUND in note] == ["keep: one\n\nkeep: two"]
+        assert home.server.requests == []
+        assert list(home.sessions.rglob("*.jsonl")) == []
+
+
+def test_what_is_on_its_way_when_a_session_without_a_file_is_left_is_shown(tmp_path: Path) -> None:
+    taken = input_handler("if (event.source === 'extension') await new Promise(() => {});")
+    with queueing(tmp_path, {BEFORE: taken}) as home, home.rpc(*helper(home)) as pi:
+        assert pi.ask("prompt", message="keep: this")["data"]["disposition"] == "handled"
+        mark = pi.mark()
+        pi.slash("/probe release")
+        pi.event("entry_appended", after=mark)
+        mark = pi.mark()
+        pi.ask("new_session")
+        assert offered(pi, after=mark) == ["keep: this"]
+        assert home.server.requests == []
+
+
 def test_records_that_somebody_has_changed_do_no_harm(tmp_path: Path) -> None:
     with queueing(tmp_path) as home:
         with home.rpc() as pi:

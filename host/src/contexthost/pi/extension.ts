@@ -44,10 +44,12 @@ const limits = { start: INSTALLED.startSeconds, answer: 2, compaction: 120, tool
 
 const MISSED_HEARTBEATS = 3;
 const STARTING = 5000; // milliseconds from an input to its run, at most: it may fail before it starts
+const COMING = 50_000; // milliseconds from a try to its arrival at `input`, at most: extensions before ours may ask the user
 const BACK_OFF = { first: 1000, factor: 4, longest: 300_000, healthyAfter: 60_000 }; // milliseconds
 const HELD = "contexthost:held";
 const SENT = "contexthost:sent";
 const MARK = "contexthost:addressed:";
+const STRAY = Symbol.for("contexthost:stray"); // of `globalThis`: the session of this process shows a message of another
 const LONGEST = 2 ** 31 - 1; // milliseconds: a timer that is set to more ends at once
 const NEVER = Number.MAX_SAFE_INTEGER; // tokens: no context has so many
 
@@ -869,6 +871,7 @@ type Compacting = { nonce: string; problem?: string };
 
 /** The compaction that goes on, as far as this extension knows: those that plugins ask for, and Pi's own. */
 class Compactions {
+  seen = 0; // counts what Pi tells of them
   private current?: Compacting;
   private addressedTo?: string;
 
@@ -934,6 +937,7 @@ class Compactions {
   async before(event: any): Promise<any> {
     const [nonce, to, instructions] = readMark(event.customInstructions);
     if (this.pi.over) return to ? { cancel: true } : undefined;
+    this.seen++;
     this.addressedTo = to;
     this.current ??= { nonce: "" };
     const current = this.current;
@@ -987,6 +991,7 @@ class Compactions {
   }
 
   private over(): void {
+    this.seen++;
     this.current = undefined;
     this.addressedTo = undefined;
   }
@@ -1037,6 +1042,9 @@ class Sender {
     const sending: Sending = { text, tries: 0, passed: 0, held, done };
     this.sending.push(sending);
     const content = images.length > 0 ? [{ type: "text", text }, ...images] : text;
+    const giveUp = () => {
+      if (!this.pi.over && sending.passed === 0) this.finish(sending, "Pi did not take it");
+    };
     const attempt = () => {
       if (this.pi.over || sending.passed > 0) return;
       if (this.compactions.isGoingOn()) {
@@ -1047,14 +1055,16 @@ class Sender {
         setTimeout(attempt, 25); // Pi loses the second of two that come before the first one's run
         return;
       }
-      if (sending.tries >= 20) {
-        this.finish(sending, "Pi did not take it");
-        return;
-      }
       sending.tries++;
+      const [running, compactions] = [this.pi.running, this.compactions.seen];
       const send = () => this.pi.api.sendUserMessage(content, { deliverAs: "followUp", expandPromptTemplates: expand });
       trying.run({ sending }, send);
-      setTimeout(attempt, 250 * sending.tries);
+      setTimeout(() => {
+        // At rest Pi takes all: what does not come then, another extension has dealt with, by a run of its own perhaps.
+        const refused = running || this.compactions.seen > compactions;
+        if (refused && sending.tries < 3) attempt();
+        else setTimeout(giveUp, COMING);
+      }, 1000);
     };
     attempt();
   }
@@ -1182,6 +1192,9 @@ class Inputs {
   /** At the start: what the session's last end has left over is shown. */
   begin(reason: string): void {
     if (!this.mayHold()) return;
+    (globalThis as any)[STRAY] = (text: string, images: number) => {
+      if (!this.pi.over) this.offer(text, "contexthost: a message came too late for its session, and was not sent", images);
+    };
     const manager = this.pi.ctx.sessionManager;
     const { left, onTheWay } = leftOver(manager.getEntries(), manager.getSessionId());
     if (reason === "reload" && this.pi.ctx.hasPendingMessages()) {
@@ -1191,23 +1204,24 @@ class Inputs {
         for (const id of sent.ids) left.delete(id);
       }
     }
-    if (left.size === 0) return;
-    const items = [...left.values()];
-    record(this.pi, items.map((item) => item.id), { returned: true });
-    const text = items.map((item) => item.text).join("\n\n");
-    const images = items.reduce((sum, item) => sum + (item.images ?? 0), 0);
-    this.offer(text, "contexthost: a message was held back when this session ended, and not sent", images);
+    this.offerLeft([...left.values()]);
   }
 
   /** At the end of the session: held input never goes into another one. */
   end(reason: string): void {
     if (reason !== "reload" && this.mayHold()) this.keep();
     clearTimeout(this.holdTimer);
-    if (this.held.length === 0 || this.pi.ctx.mode !== "tui" || reason === "quit") return; // found at the next start
-    const items = this.takeHeld();
-    record(this.pi, items.map((item) => item.id), { returned: true });
-    const images = items.flatMap((item) => item.images);
-    this.offer(joined(items), "contexthost: a held message was not sent", images.length);
+    const toEditor = this.pi.ctx.mode === "tui" && reason !== "quit";
+    if (this.held.length > 0 && toEditor) {
+      const items = this.takeHeld();
+      record(this.pi, items.map((item) => item.id), { returned: true });
+      const images = items.flatMap((item) => item.images);
+      this.offer(joined(items), "contexthost: a held message was not sent", images.length);
+    }
+    // The next start finds the rest, what is on its way included, if this session can be opened again.
+    if (reason === "reload" || !(toEditor || this.pi.ctx.mode === "rpc") || this.isOnDisk()) return;
+    const manager = this.pi.ctx.sessionManager;
+    this.offerLeft([...leftOver(manager.getEntries(), manager.getSessionId()).left.values()]);
   }
 
   /** The answer to `input`. */
@@ -1215,6 +1229,16 @@ class Inputs {
     const looked = this.answer(event);
     this.pi.inputs.set(looked, event);
     return looked.finally(() => this.pi.inputs.delete(looked));
+  }
+
+  /**
+   * An input of a session that has been replaced while an extension before ours looked at it. Pi would run it all the
+   * same: it keeps nothing of such a run, asks the model the same again after each tool call, without end, and its
+   * `abort` does not reach it.
+   */
+  stray({ source, text, images }: any): { action: "handled" } {
+    if (source !== "extension") (globalThis as any)[STRAY]?.(text, images?.length ?? 0);
+    return { action: "handled" };
   }
 
   /** Sends what is held as soon as Pi can take it. */
@@ -1257,6 +1281,13 @@ class Inputs {
     const held = !own && !this.pi.over && this.mayHold() && (answer?.action === "hold" || this.holding);
     if (held) return this.hold(order, result.text, result.images);
     return answer?.text === undefined ? { action: "continue" } : { action: "transform", ...result };
+  }
+
+  /** Pi makes a session's file with the first message in it, and none at all with `--no-session`. */
+  private isOnDisk(): boolean {
+    const manager = this.pi.ctx.sessionManager;
+    const talks = (entry: any) => ["user", "assistant"].includes(entry.message?.role);
+    return manager.getSessionFile() !== undefined && manager.getEntries().some(talks);
   }
 
   /** The other modes end after this prompt. */
@@ -1321,6 +1352,13 @@ class Inputs {
     const items = this.held.sort((a, b) => a.order - b.order);
     this.held = [];
     return items;
+  }
+
+  private offerLeft(items: any[]): void {
+    if (items.length === 0) return;
+    record(this.pi, items.map((item) => item.id), { returned: true });
+    const images = items.reduce((sum, item) => sum + (item.images ?? 0), 0);
+    this.offer(joined(items), "contexthost: a message was held back when this session ended, and not sent", images);
   }
 
   /** Puts text into the editor behind what is there; where there is no editor, shows it. */
@@ -1452,6 +1490,7 @@ class Session implements Served {
   private watched = { headers: false, requests: false }; // of the provider's hooks
   private readonly shown = new Set<string>(); // keys of status lines
   private begun = false;
+  private reloaded = false; // the session goes on, with another instance
   private ending?: Promise<void>;
   private missed?: any; // a model that was selected while the Python side was starting with the one before
 
@@ -1478,7 +1517,15 @@ class Session implements Served {
 
     this.pi.on("session_start", (event: any, ctx: any) => this.begin(event, ctx));
     pi.on("session_shutdown", (event: any) => (this.ending ??= this.end(event))); // two reloads at once wait for one end
-    this.pi.on("input", (event: any) => this.inputs.look(event));
+    pi.on("input", (event: any) => {
+      if (!this.pi.over) return this.inputs.look(event);
+      return this.reloaded ? undefined : this.inputs.stray(event);
+    });
+    // Such a run that has begun all the same (an extension behind ours has looked at its input) ends with this.
+    pi.on("tool_call", () => {
+      if (!this.pi.over || this.reloaded) return undefined;
+      return { block: true, reason: "The session has been replaced.", terminate: true };
+    });
     pi.on("session_before_compact", (event: any) => this.compactions.before(event));
     this.pi.on("session_compact", (event: any) => {
       this.listening.listen(); // after a run a boundary follows, and no message before it
@@ -1528,6 +1575,7 @@ class Session implements Served {
 
   private async end(event: any): Promise<void> {
     if (this.begun) this.inputs.end(event.reason);
+    this.reloaded = event.reason === "reload";
     this.pi.end();
     if (!this.begun) return;
     const last = { reason: event.reason, targetSessionFile: event.targetSessionFile };
