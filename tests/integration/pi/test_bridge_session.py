@@ -4,6 +4,7 @@ without a file, print and JSON mode, another model. After each, what Python has 
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -341,3 +342,15 @@ def test_print_and_json_mode(tmp_path: Path) -> None:
         for pid in pids:
             wait_gone(pid)
         assert [one["event"]["reason"] for one in home.seen("session_shutdown")] == ["quit", "quit"]
+
+
+def test_a_message_that_a_plugin_sends_does_not_keep_pi_from_ending(tmp_path: Path) -> None:
+    """In print mode Pi ends when no timer is left: that which gives the message up came 50 s later."""
+    with live_home(tmp_path, lambda _: say("Answer.")) as home:
+        home.probe()
+        home.install()
+        began = time.monotonic()
+        run = home.run("text", "-p", "Hello.", "/probe send one more")
+        assert (run.returncode, run.stdout) == (0, "Answer.\n"), run.stderr
+        assert [texts(request, "user")[-1] for request in home.server.requests] == ["Hello.", "one more"]
+        assert time.monotonic() - began < 40

@@ -1063,8 +1063,8 @@ class Sender {
         // At rest Pi takes all: what does not come then, another extension has dealt with, by a run of its own perhaps.
         const refused = running || this.compactions.seen > compactions;
         if (refused && sending.tries < 3) attempt();
-        else setTimeout(giveUp, COMING);
-      }, 1000);
+        else setTimeout(giveUp, COMING).unref(); // nor for this: there is nobody to tell then
+      }, 1000).unref(); // Pi's end does not wait for it: in print and JSON mode Pi goes when nothing is left to do
     };
     attempt();
   }
