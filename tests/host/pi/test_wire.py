@@ -19,6 +19,12 @@ def test_a_cancel_with_a_reason_that_is_no_text_counts_without_it(reason: Any) -
     assert compaction_to_pi("probe", Cancel("not now")) == {"cancel": True, "reason": "probe: not now"}
 
 
+def test_a_reason_cannot_command_the_terminal() -> None:
+    """Pi shows it as it is, and it may quote what a provider or a session says."""
+    cancel = Cancel("\x1b]0;title\x07not\x1b[2J now")
+    assert compaction_to_pi("probe", cancel) == {"cancel": True, "reason": "probe: not now"}
+
+
 @pytest.mark.parametrize(("usage", "kept"), [({"input": 1}, None), (None, None), (USAGE_ZERO, USAGE_ZERO)])
 def test_another_extensions_usage_does_not_keep_plugins_from_their_boundary(usage: Any, kept: Any) -> None:
     """A draft of it that is refused would: what is wrong with its usage is for that extension and Pi."""

@@ -1,4 +1,5 @@
-"""What plugins have put on the screen of the real Pi, once the Python side has gone or wants no answer any more."""
+"""What plugins have put on the screen of the real Pi, once the Python side has gone or wants no answer any more; what
+commands may put there."""
 
 from __future__ import annotations
 
@@ -9,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from support.live_pi import kill_python, live_home, python_sides
-from support.model_server import say
+from support.model_server import call, say
 from support.terminal import Terminal, terminal
 
 
@@ -94,3 +95,14 @@ def test_a_question_is_taken_from_the_screen_when_nobody_waits_for_the_answer(tm
             mark = len(pi.text)
             pi.enter("/probe entries")
             pi.until(lambda: "entries, leaf" in pi.text[mark:], "the entries")
+
+
+def test_what_a_command_tells_of_a_session_cannot_command_the_terminal(tmp_path: Path) -> None:
+    """Pi's terminal shows notes as they are, and the model may call a tool by any name."""
+    with live_home(tmp_path, [call("ba\x1b]0;title\x07\x1b[2Jsh", {}), say("No such tool.")]) as home:
+        home.install()
+        with home.rpc() as pi:
+            pi.prompt("Look.")
+            told = pi.slash("/context")
+            assert "tool results: bash " in told
+            assert "\x1b" not in told

@@ -34,7 +34,7 @@ from contexthost.pi.protocol import (
     Peer,
 )
 from contexthost.pi.requests import Refused, Requests, current_request
-from contexthost.pi.wire import failure_to_pi, model_from_pi, text_or_none, tool_result_to_pi
+from contexthost.pi.wire import failure_to_pi, model_from_pi, text_or_none, text_to_pi, tool_result_to_pi
 from contexthost.plugins import PluginFailure
 from contexthost.runtime import Runtime, load_plugins
 from contexthost.session import Entry
@@ -173,7 +173,7 @@ class Bridge:
             if message.id is not None:
                 self._peer.answer(message.id, result)
         except (Refused, ContexthostError) as error:
-            self._refuse(message, error.code if isinstance(error, Refused) else FAILED, str(error))
+            self._refuse(message, error.code if isinstance(error, Refused) else FAILED, failure_to_pi(str(error)))
         except (asyncio.CancelledError, KeyboardInterrupt):
             raise
         except BaseException as error:  # noqa: BLE001 - whatever went wrong, sys.exit too: Pi is waiting for an answer
@@ -362,8 +362,7 @@ class Bridge:
         if not self._available(plugin, command):
             raise Refused(FAILED, "not available in this session")
         answer = command.handler(str(message.event.get("arguments") or "").strip(), context)
-        text = await answer if inspect.isawaitable(answer) else answer
-        return {"text": text if isinstance(text, str) else None}
+        return {"text": text_to_pi(await answer if inspect.isawaitable(answer) else answer)}
 
     def _named(self, items: Mapping[str, tuple[str, Any]], message: Message, what: str) -> tuple[str, Any]:
         name = message.event.get("name")

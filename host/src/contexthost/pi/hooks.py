@@ -39,12 +39,14 @@ from contexthost.pi.wire import (
     compaction_to_pi,
     draft_from_pi,
     draft_to_pi,
+    failure_to_pi,
     images_from_pi,
     input_to_pi,
     message_of,
     model_from_pi,
     outcome_from_pi,
     text_or_none,
+    text_to_pi,
 )
 from contexthost.plugins import PluginFailure
 from contexthost.projection import Draft
@@ -150,7 +152,7 @@ class Hooks:
         return self._cancel_answer(await self._runtime.ask_cancel("session_before_fork", asked))
 
     def _cancel_answer(self, cancel: Cancel | None) -> Any:
-        return {} if cancel is None else {"cancel": True, "reason": text_or_none(cancel.reason)}
+        return {} if cancel is None else {"cancel": True, "reason": text_to_pi(cancel.reason)}
 
     async def _tree(self, event: Payload) -> Any:
         summary = event.get("summaryEntryId")
@@ -195,7 +197,7 @@ class Hooks:
         failures: list[PluginFailure] = []
         found = await self._runtime.before_compact(asked, failures=failures)
         if found is None:
-            return {"problem": "; ".join(map(str, failures)) or None}
+            return {"problem": failure_to_pi("; ".join(map(str, failures))) or None}
         self._compactor, answer = found
         return {"plugin": self._compactor, **compaction_to_pi(self._compactor, answer)}
 

@@ -34,6 +34,7 @@ __all__ = [
     "model_from_pi",
     "outcome_from_pi",
     "text_or_none",
+    "text_to_pi",
     "tool_result_to_pi",
 ]
 
@@ -170,7 +171,7 @@ def compaction_to_pi(plugin: str, answer: Cancel | CompactionResult) -> dict[str
     """A plugin's answer to ``session_before_compact``."""
     if isinstance(answer, Cancel):
         # Pi shows the reason as it is, and its user has to know whose it is.
-        reason = text_or_none(answer.reason)
+        reason = text_to_pi(answer.reason)
         return {"cancel": True, "reason": said_by(plugin, reason) if reason else ""}
     compaction = _without_none(
         summary=answer.summary,
@@ -197,6 +198,11 @@ def input_to_pi(event: InputEvent, chained: Chained[InputEvent]) -> dict[str, An
     if not changed:
         return {"action": action}
     return {"action": action, "text": seen.text, "images": [dict(image) for image in seen.images]}
+
+
+def text_to_pi(value: Any) -> str | None:
+    """What a plugin says, as Pi shows it: Pi leaves control sequences in, and it may quote a session. None: no text."""
+    return printable(value) if isinstance(value, str) else None
 
 
 def failure_to_pi(text: str) -> str:
