@@ -1,12 +1,16 @@
-"""The bridge's log on a disk that is full: Pi's screen stays as it is, and the log goes on when there is room."""
+"""The bridge's log: on a disk that is full Pi's screen stays as it is, and the log goes on when there is room; what is
+tried again and again does not fill it."""
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from contexthost.pi import bridge
 from contexthost.pi.server import _PrivateLog
 from support.durability import size_limit
 
@@ -31,3 +35,36 @@ def test_what_is_wrong_with_a_message_is_still_told(tmp_path: Path, capsys: pyte
     log.info("%d", "not a number")
     handler.close()
     assert "TypeError" in capsys.readouterr().err
+
+
+def test_a_session_that_another_has_locked_does_not_fill_the_log(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is asked for every two seconds while two Pis have one session: a day's lines would be the whole log."""
+    tried: list[int] = []
+    told: list[tuple[str, str]] = []
+    over = asyncio.Event()
+
+    class Locked:
+        def hold(self) -> str | None:
+            tried.append(1)
+            if len(tried) < 20:
+                return "locked by another"
+            over.set()
+            return None
+
+    class Pi:
+        def notify(self, method: str, event: Any) -> None:
+            told.append((method, event["message"]))
+
+    async def keep() -> None:
+        serving: Any = bridge.Bridge(Pi())  # type: ignore[arg-type]
+        serving._mirror = Locked()
+        serving._keep_lock()
+        await over.wait()
+
+    monkeypatch.setattr(bridge, "_LOCK_RETRY_SECONDS", 0)
+    asyncio.run(keep())
+    text = "contexthost: locked by another. Until then others can write to this session too."
+    assert told == [("ui/notify", text)]
+    assert [record.getMessage() for record in caplog.records] == ["locked by another"] * 3

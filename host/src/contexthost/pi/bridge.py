@@ -279,7 +279,8 @@ class Bridge:
         problem = self._mirror.hold()
         if problem is None:
             return
-        _log.warning("%s", problem)
+        if attempt <= _LOCK_TOLD:  # two Pis with one session, for a day, would leave nothing else in the log
+            _log.warning("%s", problem)
         if attempt == _LOCK_TOLD:
             text = f"contexthost: {problem}. Until then others can write to this session too."
             self._peer.notify("ui/notify", {"message": text, "level": "warning"})
