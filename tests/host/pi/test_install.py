@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import importlib.metadata
 import json
 import os
@@ -17,6 +18,7 @@ from typing import Any
 import pytest
 
 from contexthost.cli import main
+from contexthost.pi.greeting import greet
 from support.live_pi import PiHome
 from support.model_server import ModelServer
 
@@ -244,6 +246,16 @@ def test_status_does_not_wait_for_what_a_plugin_leaves_running(pi_home_dir: PiHo
         assert "Python side  answers\n" in run.stdout
     finally:
         os.kill(int(pid.read_text()), signal.SIGKILL)  # it is still there
+
+
+def test_looking_whether_python_answers_leaves_no_complaint_of_asyncio(caplog: pytest.LogCaptureFixture) -> None:
+    """`pi status` printed "Unknown child process pid …" now and then: the process had just ended by itself."""
+    answer = '{"jsonrpc": "2.0", "id": 1, "result": {}}'
+    program = f"import sys; sys.stdin.readline(); print({answer!r}, flush=True); sys.stdin.read()"
+    command = [sys.executable, "-I", "-S", "-c", program]
+    for _ in range(30):  # which of the two notices the end first is chance
+        assert asyncio.run(greet(command, 1)).problem is None
+    assert [record.getMessage() for record in caplog.records if record.name == "asyncio"] == []
 
 
 def test_a_plugin_that_cannot_be_imported_is_told_of_by_status(pi_home_dir: PiHome) -> None:

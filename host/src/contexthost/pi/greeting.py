@@ -65,6 +65,7 @@ async def greet(command: Sequence[str], protocol: int) -> Greeting:
     errors = bytearray()
     answer: Message | None = None
     problem: str | None = None
+    ending = False
     # All along: who cannot get rid of what it prints never comes to an answer.
     reading = asyncio.create_task(_keep_tail(process.stderr, errors))
     try:
@@ -74,14 +75,16 @@ async def greet(command: Sequence[str], protocol: int) -> Greeting:
             await _keep_tail(process.stdout, bytearray())  # it ends by itself, once it has said what it has to say
             if answer is None:
                 await reading  # its last words
+            ending = True
     except TimeoutError:
         problem = f"no answer within {_SECONDS:g} s"
     except (OSError, ValueError) as error:  # ValueError: a line without an end, or too many
         problem = str(error)
     finally:
         reading.cancel()
-        if process.returncode is None:
+        if not ending and process.returncode is None:
             process.kill()
+        # Not killed while it ends: `kill` may find that end first, and asyncio then complains that it did not.
         await _let_go(process)
     if answer is None:
         last = errors.decode("utf-8", "replace").strip().splitlines()[-1:] or ["no answer"]
