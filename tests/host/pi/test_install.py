@@ -318,6 +318,22 @@ def test_doctor_looks_at_the_bridge_too(pi_home_dir: PiHome) -> None:
     assert "cannot be read" in text
 
 
+def test_doctor_goes_on_where_directories_may_not_be_looked_into(
+    pi_home_dir: PiHome, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those that a command under sudo has made, for one. Here the system refuses a name, which it does for root too."""
+    too_long = str(pi_home_dir.root / ("x" * 300))
+    monkeypatch.setenv("CONTEXTHOST_HOME", too_long)
+    monkeypatch.setenv("PI_CODING_AGENT_DIR", too_long)
+    run = pi_home_dir.contexthost("doctor", "--json", check=False)
+    assert (run.returncode, run.stderr) == (1, "")
+    found = {check["what"]: check["state"] for check in json.loads(run.stdout) if "File name too long" in check["text"]}
+    assert found.items() >= {
+        "state directory": "problem", "data directory": "problem", "Pi sessions": "problem", "Pi bridge": "problem"
+    }.items()  # fmt: skip
+    assert {"python", "vocabulary", "settings host"} <= {check["what"] for check in json.loads(run.stdout)}
+
+
 def test_other_compactors_are_found_where_pi_loads_extensions_from(
     pi_home_dir: PiHome, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -93,15 +93,13 @@ def installation_checks() -> Iterator[Check]:
         yield Check("warning", "plugins", warning)
     for spec in known_settings().values():
         found = load_settings(spec.model, spec.package, environment=spec.environment)
-        where = str(found.file) if found.file.exists() else f"no {found.file}: all defaults"
-        yield Check("ok", f"settings {spec.package}", where)
+        yield _looked(f"settings {spec.package}", found.file, _settings)
         for problem in found.warnings:
             yield Check("warning", f"settings {spec.package}", str(problem))
     yield _vocabulary(host.values.encoding)
     for name, directory in (("state", paths.state_dir()), ("data", paths.data_dir())):
-        yield _writable(name, directory)
-    sessions = paths.pi_agent_dir() / "sessions"
-    yield Check("ok", "Pi sessions", str(sessions) if sessions.is_dir() else f"no {sessions} (Pi has not run here)")
+        yield _looked(f"{name} directory", directory, _writable)
+    yield _looked("Pi sessions", paths.pi_agent_dir() / "sessions", _sessions)
     yield from _bridge()
 
 
@@ -113,6 +111,9 @@ def _bridge() -> Iterator[Check]:
         found = install.status()
     except ContexthostError as error:
         yield Check("problem", "Pi bridge", str(error))
+        return
+    except OSError as error:  # Pi's directory may not be looked into
+        yield Check("problem", "Pi bridge", f"{error.filename}: {error.strerror}")
         return
     installed = found.installed
     if installed is None:
@@ -146,11 +147,27 @@ def _vocabulary(encoding: str) -> Check:
     return Check("ok", "vocabulary", f"{encoding} ('hello world' has {tokens} tokens)")
 
 
-def _writable(name: str, directory: Path) -> Check:
+def _looked(what: str, path: Path, look: Callable[[str, Path], Check]) -> Check:
+    """A look at a path; that it may not be looked at is something to tell, and the other checks go on."""
+    try:
+        return look(what, path)
+    except OSError as error:
+        return Check("problem", what, f"{path}: {error.strerror}")
+
+
+def _settings(what: str, file: Path) -> Check:
+    return Check("ok", what, str(file) if file.exists() else f"no {file}: all defaults")
+
+
+def _sessions(what: str, directory: Path) -> Check:
+    return Check("ok", what, str(directory) if directory.is_dir() else f"no {directory} (Pi has not run here)")
+
+
+def _writable(what: str, directory: Path) -> Check:
     """Whether a directory exists and can be written to, or could be made; looks without writing."""
     at = directory
     while not at.exists() and at != at.parent:
         at = at.parent
     if not at.is_dir() or not os.access(at, os.W_OK | os.X_OK):
-        return Check("problem", f"{name} directory", f"{directory} cannot be written to; set CONTEXTHOST_HOME")
-    return Check("ok", f"{name} directory", f"{directory}{'' if directory.exists() else ' (made when needed)'}")
+        return Check("problem", what, f"{directory} cannot be written to; set CONTEXTHOST_HOME")
+    return Check("ok", what, f"{directory}{'' if directory.exists() else ' (made when needed)'}")
